@@ -4,20 +4,19 @@
 #include <torch/library.h>
 
 // rule and feature_map: names of common/maps.h. projection: (m, d_key), exactly for maps that have one, of
-// x' = input_scale x. both_ways: the second half of the heads goes from the last position to the first; with causal
+// x' = d_key^-1/4 x. both_ways: the second half of the heads goes from the last position to the first; with causal
 // only. Without return_state, W and z come back empty. The backward returns the gradients of q, k, v, beta, alpha,
 // initial_W and initial_z, empty for what was not given.
 TORCH_LIBRARY(fwp, m) {
   m.def(
       "fast_weights(Tensor q, Tensor k, Tensor v, Tensor? beta, Tensor? alpha, Tensor? key_padding_mask, "
       "Tensor? initial_W, Tensor? initial_z, Tensor? projection, str rule, str feature_map, SymInt d_dot, "
-      "float input_scale, bool causal, bool both_ways, "
-      "bool normalize_features, bool normalize_output, float eps, bool return_state) "
+      "bool causal, bool both_ways, bool normalize_features, bool normalize_output, float eps, bool return_state) "
       "-> (Tensor out, Tensor W, Tensor z)");
   m.def(
       "fast_weights_backward(Tensor grad_out, Tensor? grad_W, Tensor? grad_z, Tensor q, Tensor k, Tensor v, "
       "Tensor? beta, Tensor? alpha, Tensor? key_padding_mask, Tensor? initial_W, Tensor? initial_z, "
-      "Tensor? projection, str rule, str feature_map, SymInt d_dot, float input_scale, bool causal, bool both_ways, "
+      "Tensor? projection, str rule, str feature_map, SymInt d_dot, bool causal, bool both_ways, "
       "bool normalize_features, bool normalize_output, float eps) -> (Tensor grad_q, Tensor grad_k, Tensor grad_v, "
       "Tensor grad_beta, Tensor grad_alpha, "
       "Tensor grad_W, Tensor grad_z)");
@@ -29,7 +28,7 @@ TORCH_LIBRARY(fwp, m) {
       "decode(Tensor q, Tensor? k, Tensor? v, Tensor? beta, Tensor? alpha, Tensor? key_padding_mask, Tensor(a!) keys, "
       "Tensor(b!) written, Tensor(c!)? strengths, Tensor(d!)? ancestors, Tensor rows, Tensor? W, Tensor? z, Tensor? "
       "projection, "
-      "SymInt count, str rule, str feature_map, SymInt d_dot, float input_scale, bool normalize_features, "
+      "SymInt count, str rule, str feature_map, SymInt d_dot, bool normalize_features, "
       "bool normalize_output, float eps) -> Tensor");
   m.def(
       "fold(Tensor keys, Tensor written, Tensor? strengths, Tensor ancestors, Tensor rows, Tensor? W, Tensor? z, "

@@ -102,8 +102,8 @@ Tensor decode(const Tensor& q, const OptionalTensor& k, const OptionalTensor& v,
               const OptionalTensor& alpha, const OptionalTensor& key_padding_mask, const Tensor& keys,
               const Tensor& written, const OptionalTensor& strengths, const OptionalTensor& ancestors,
               const Tensor& rows, const OptionalTensor& W, const OptionalTensor& z, const OptionalTensor& projection,
-              int64_t count, std::string rule, std::string feature_map, int64_t d_dot, double input_scale,
-              bool normalize_features, bool normalize_output, double eps) {
+              int64_t count, std::string rule, std::string feature_map, int64_t d_dot, bool normalize_features,
+              bool normalize_output, double eps) {
   static constexpr char op[] = "fwp::decode";
   check_rank(op, "q", q, 4);
   const bool writes = k.has_value();
@@ -120,7 +120,7 @@ Tensor decode(const Tensor& q, const OptionalTensor& k, const OptionalTensor& v,
     block.describe(f, c, d_key, writes ? T : 0);
     f.check("keys", keys, keys.sizes());  // of q's type
     set(c.tokens, T);
-    set(c.input_scale, input_scale);
+    set(c.input_scale, input_scale(d_key));
     c.normalize_features = normalize_features;
     set(c.eps, eps);
     fwp::projection(f, projection, c.projection, block.map, {d_key, block.width.m}, block.width.m > 0);

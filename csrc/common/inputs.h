@@ -1,6 +1,7 @@
 // What the operators share: rules and maps by name, and checks of what these decide: strengths, states, projections.
 #pragma once
 
+#include <cmath>
 #include <string>
 
 #include "fields.h"
@@ -30,6 +31,9 @@ inline Width checked_width(const char* op, Map map, int64_t d_key, int64_t d_dot
                     " with d_key = ", d_key);
   return width;
 }
+
+// FAVOR+ multiplies its projection with x' = d_key^-1/4 x.
+inline double input_scale(int64_t d_key) { return std::pow(double(d_key), -0.25); }
 
 // Sets a field of a call, whose numbers may be smaller than those of tensors.
 template <class Field, class V> void set(Field& field, V x) { field = static_cast<Field>(x); }

@@ -18,7 +18,6 @@ namespace fwp {
 struct Options {
   std::string rule, feature_map;
   int64_t d_dot;
-  double input_scale;
   bool causal, both_ways, normalize_features, normalize_output;
   double eps;
 };
@@ -56,7 +55,7 @@ struct Problem {
     c.map = map;
     set(c.nu, width.nu);
     set(c.m, width.m);
-    set(c.input_scale, options.input_scale);
+    set(c.input_scale, input_scale(d_key));
     c.causal = options.causal;
     c.normalize_features = options.normalize_features;
     c.normalize_output = options.normalize_output;
@@ -90,15 +89,16 @@ struct Inputs {
 };
 
 template <class Device>
-std::tuple<Tensor, Tensor, Tensor> fast_weights(
-    const Tensor& q, const Tensor& k, const Tensor& v, const OptionalTensor& beta, const OptionalTensor& alpha,
-    const OptionalTensor& key_padding_mask, const OptionalTensor& W, const OptionalTensor& z,
-    const OptionalTensor& projection, std::string rule, std::string feature_map, int64_t d_dot, double input_scale,
-    bool causal, bool both_ways, bool normalize_features, bool normalize_output, double eps, bool return_state) {
+std::tuple<Tensor, Tensor, Tensor> fast_weights(const Tensor& q, const Tensor& k, const Tensor& v,
+                                                const OptionalTensor& beta, const OptionalTensor& alpha,
+                                                const OptionalTensor& key_padding_mask, const OptionalTensor& W,
+                                                const OptionalTensor& z, const OptionalTensor& projection,
+                                                std::string rule, std::string feature_map, int64_t d_dot, bool causal,
+                                                bool both_ways, bool normalize_features, bool normalize_output,
+                                                double eps, bool return_state) {
   static constexpr char op[] = "fwp::fast_weights";
-  const Problem p(
-      op, q, k, v,
-      {rule, feature_map, d_dot, input_scale, causal, both_ways, normalize_features, normalize_output, eps});
+  const Problem p(op, q, k, v,
+                  {rule, feature_map, d_dot, causal, both_ways, normalize_features, normalize_output, eps});
   const Inputs in{q, k, v, beta, alpha, key_padding_mask, W, z, projection};
   const std::array<int64_t, 4> shape = p.state_shape();
   const std::array<int64_t, 1> none{0};
@@ -118,14 +118,13 @@ std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor> fast_weights_
     const Tensor& grad_out, const OptionalTensor& grad_W, const OptionalTensor& grad_z, const Tensor& q,
     const Tensor& k, const Tensor& v, const OptionalTensor& beta, const OptionalTensor& alpha,
     const OptionalTensor& key_padding_mask, const OptionalTensor& W, const OptionalTensor& z,
-    const OptionalTensor& projection, std::string rule, std::string feature_map, int64_t d_dot, double input_scale,
-    bool causal, bool both_ways, bool normalize_features, bool normalize_output, double eps) {
+    const OptionalTensor& projection, std::string rule, std::string feature_map, int64_t d_dot, bool causal,
+    bool both_ways, bool normalize_features, bool normalize_output, double eps) {
   static constexpr char op[] = "fwp::fast_weights_backward";
-  const Problem p(
-      op, q, k, v,
-      {rule, feature_map, d_dot, input_scale, causal, both_ways, normalize_features, normalize_output, eps});
+  const Problem p(op, q, k, v,
+                  {rule, feature_map, d_dot, causal, both_ways, normalize_features, normalize_output, eps});
   const Inputs in{q, k, v, beta, alpha, key_padding_mask, W, z, projection};
-  Tensor grad_q, grad_k, grad_v, grad_beta, grad_alpha, initial_W, initial_z;
+  Tensor grad_q, grad_k, grad_v, grad_beta, grad_alpha, grad_initial_W, grad_initial_z;
   Device::backward(p, q, [&](Fields& f, auto& c) {
     in.describe(p, f, c);
     f.rows("grad_out", grad_out, c.grad_out, {p.batch, p.targets, p.heads, p.d_value});
@@ -136,10 +135,10 @@ std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor> fast_weights_
     const Tensor none = at::empty({0}, q.options()), no_state = at::empty({0}, q.options().dtype(state_type(q)));
     grad_beta = beta ? f.new_strengths(c.grad_beta, *beta) : none;
     grad_alpha = alpha ? f.new_strengths(c.grad_alpha, *alpha) : none.clone();
-    initial_W = W ? f.new_whole(c.grad_initial_W, W->sizes()) : no_state;
-    initial_z = z ? f.new_whole(c.grad_initial_z, z->sizes()) : no_state.clone();
+    grad_initial_W = W ? f.new_whole(c.grad_initial_W, W->sizes()) : no_state;
+    grad_initial_z = z ? f.new_whole(c.grad_initial_z, z->sizes()) : no_state.clone();
   });
-  return {grad_q, grad_k, grad_v, grad_beta, grad_alpha, initial_W, initial_z};
+  return {grad_q, grad_k, grad_v, grad_beta, grad_alpha, grad_initial_W, grad_initial_z};
 }
 
 }  // namespace fwp

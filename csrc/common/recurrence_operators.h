@@ -68,7 +68,7 @@ std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor, Tensor> recur_backward(
     const OptionalTensor& key_padding_mask, const OptionalTensor& y) {
   static constexpr char op[] = "fwp::recur_backward";
   const RecurrentSizes n(op, k);
-  Tensor grad_z, grad_k, grad_v, grad_beta, initial_R, initial_y;
+  Tensor grad_z, grad_k, grad_v, grad_beta, grad_initial_R, grad_initial_y;
   Device::run(op, RecurrenceKernel::backward, k, [&](Fields& f, auto& c) {
     n.describe(c);
     f.rows("grad_out", grad_out, c.grad_out, n.rows());
@@ -86,10 +86,10 @@ std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor, Tensor> recur_backward(
     grad_k = f.new_rows(c.grad_k, k, n.d);
     grad_v = f.new_rows(c.grad_v, k, n.d);
     grad_beta = f.new_strengths(c.grad_beta, beta);
-    initial_R = f.new_whole(c.grad_initial_R, n.matrix());
-    initial_y = f.new_whole(c.grad_initial_y, n.vector());
+    grad_initial_R = f.new_whole(c.grad_initial_R, n.matrix());
+    grad_initial_y = f.new_whole(c.grad_initial_y, n.vector());
   });
-  return {grad_z, grad_k, grad_v, grad_beta, initial_R, initial_y};
+  return {grad_z, grad_k, grad_v, grad_beta, grad_initial_R, grad_initial_y};
 }
 
 // What recur_lstm and its backward are both given: k, v and beta have the three gates' heads one after another.
@@ -143,7 +143,7 @@ std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor> recur_lstm_ba
   static constexpr char op[] = "fwp::recur_lstm_backward";
   const RecurrentSizes n(op, k);
   const LstmInputs in{k, v, beta, key_padding_mask, h, c};
-  Tensor grad_z, grad_k, grad_v, grad_beta, initial_R, initial_h, initial_c;
+  Tensor grad_z, grad_k, grad_v, grad_beta, grad_initial_R, grad_initial_h, grad_initial_c;
   Device::run_lstm(op, RecurrenceKernel::backward, k, [&](Fields& f, auto& call) {
     in.describe(n, f, call);
     f.rows("grad_out", grad_out, call.grad_out, n.net_rows());
@@ -159,11 +159,11 @@ std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor> recur_lstm_ba
     grad_k = f.new_rows(call.grad_k, k, n.d);
     grad_v = f.new_rows(call.grad_v, k, n.d);
     grad_beta = f.new_strengths(call.grad_beta, beta);
-    initial_R = f.new_whole(call.grad_initial_R, n.matrix());
-    initial_h = f.new_whole(call.grad_initial_y, n.net_vector());
-    initial_c = f.new_whole(call.grad_initial_c, n.net_vector());
+    grad_initial_R = f.new_whole(call.grad_initial_R, n.matrix());
+    grad_initial_h = f.new_whole(call.grad_initial_y, n.net_vector());
+    grad_initial_c = f.new_whole(call.grad_initial_c, n.net_vector());
   });
-  return {grad_z, grad_k, grad_v, grad_beta, initial_R, initial_h, initial_c};
+  return {grad_z, grad_k, grad_v, grad_beta, grad_initial_R, grad_initial_h, grad_initial_c};
 }
 
 }  // namespace fwp

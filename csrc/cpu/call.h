@@ -18,11 +18,15 @@ struct Rows {
   explicit operator bool() const { return data != nullptr; }
 };
 
+// Whether position t of row b is a pad.
+static inline bool is_pad(const Rows<const bool>& mask, std::ptrdiff_t b, std::ptrdiff_t t) {
+  return mask && *mask.at(b, t, 0);
+}
+
 // T: the type of all numbers.
 // Shapes as in fwp_fairseq/ops/fast_weights.py. States are contiguous: W (B, H, d_dot, d_value), z (B, H, d_dot).
 template <class T>
 struct Call {
-  using Number = T;
   Rule rule;
   Map map;
   std::ptrdiff_t nu = 0, m = 0;    // see Width

@@ -71,7 +71,9 @@ template <class T> struct Decoder {
     const Vec<T> total =
         with_map(c.map, [&](auto map) FWP_INLINE_LAMBDA { return Phi<map.value>::decode(*this, from, f); });
     if (!c.normalize_features) return 1;
-    const T sum = sum_of_lanes<T>(total) + c.eps, scale = sum == 0 ? T(0) : 1 / sum;
+    const T sum = sum_of_lanes<T>(total) + c.eps;
+    // Keys are kept before phi: divided by infinity they would be zeros, where features are NaN.
+    const T scale = sum == 0 ? T(0) : is_beyond(sum) ? sum - sum : 1 / sum;
     for (idx i = 0; i < blocks * padded; i += lanes) store(f + i, load(f + i) * splat(scale));
     return scale;
   }
@@ -222,7 +224,7 @@ template <class T> struct Decoder {
     T *query = features, *key = features + blocks * padded;
     for (idx t = 0; t < c.tokens; ++t) {
       const idx n = c.count + t;
-      const bool padding = c.key_padding_mask && *c.key_padding_mask.at(row, t, 0);
+      const bool padding = is_pad(c.key_padding_mask, row, t);
       const T left = locate(row, h, n);
       load_features(c.q.at(row, t, h), query);
       const idx place = (n * c.stored + row) * c.heads + h;

@@ -41,7 +41,7 @@ void load_inputs(const Call<T>& c, const Rows<const T>& rows, const Rows<const b
 template <class T>
 void finish_scale(const Call<T>& c, const Rows<const bool>& key_padding_mask, idx b, idx t0, Side<T>& s) {
   for (idx t = 0; t < s.padded; ++t) {
-    const bool there = t < s.tokens && !(key_padding_mask && *key_padding_mask.at(b, t0 + t, 0));
+    const bool there = t < s.tokens && !is_pad(key_padding_mask, b, t0 + t);
     const T total = s.scale[t] + c.eps;
     if (!there) s.scale[t] = 0;
     else if (!c.normalize_features) s.scale[t] = 1;

@@ -44,7 +44,7 @@ template <class T> struct Grams {
     KK = arena.take(corrects ? rows * ldp : 0);
   }
 
-  bool is_pad(idx t) const { return c.key_padding_mask && *c.key_padding_mask.at(b, t, 0); }
+  bool is_pad(idx t) const { return fwp::is_pad(c.key_padding_mask, b, t); }
 
   // The distance from a row to the one in its place in the next chunk, or if there is one chunk, of the next head.
   template <class U> idx ahead(const Rows<U>& rows) const {

@@ -110,9 +110,10 @@ template <class T> struct Lstm : Recurrent<T> {
     fetch_carried(carried_h, c.grad_y, at, d, D);
     fetch_carried(carried_c, c.grad_c, at, d, D);
     for (idx i = 0; i < gates * D; ++i) e[i] = 0;
+    idx before = c.length;
     for (idx t = c.length - 1; t >= 0; --t) {
       const bool pad = Base::is_pad(c, b, t);
-      const idx before = Base::position_before(c, b, t);
+      Base::go_before(c, b, t, before);
       if (before < 0) {
         fetch_carried(y, c.initial_y, at, d, D);
         fetch_carried(cell, c.initial_c, at, d, D);

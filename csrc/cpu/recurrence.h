@@ -44,14 +44,12 @@ template <class T> struct Recurrent {
     for (idx j = 0; j < D; j += lanes) store<T>(f + j, load(f + j) * share);
   }
 
-  template <class C> static bool is_pad(const C& c, idx b, idx t) {
-    return c.key_padding_mask && *c.key_padding_mask.at(b, t, 0);
-  }
-  // The last position before t that is no pad; below 0: none.
-  template <class C> static idx position_before(const C& c, idx b, idx t) {
-    do --t;
-    while (t >= 0 && is_pad(c, b, t));
-    return t;
+  template <class C> static bool is_pad(const C& c, idx b, idx t) { return fwp::is_pad(c.key_padding_mask, b, t); }
+  // Going back, from the position `before` the last one: the last position before t that is no pad; below 0: none.
+  template <class C> static void go_before(const C& c, idx b, idx t, idx& before) {
+    if (before < t) return;
+    before = t - 1;
+    while (before >= 0 && is_pad(c, b, before)) --before;
   }
 
   // y = sum_i x_i row i.
@@ -236,8 +234,9 @@ template <class T> struct Recurrent {
     fetch_matrix(R, c.last_R + head * d * d, d, D);
     fetch_matrix(G, c.grad_R ? c.grad_R + head * d * d : nullptr, d, D);
     fetch(carried, c.grad_y ? c.grad_y + head * d : nullptr, d, D);
+    idx before = c.length;
     for (idx t = c.length - 1; t >= 0; --t) {
-      const idx before = position_before(c, b, t);
+      go_before(c, b, t, before);
       const T* start = c.initial_y ? c.initial_y + head * d : nullptr;
       fetch(y, before < 0 ? start : c.found.at(b, before, h), d, D);
       softmax(f, y, d, D);

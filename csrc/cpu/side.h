@@ -33,7 +33,7 @@ FWP_INLINE void load_transposed(const Rows<const T>& rows, idx b, idx h, idx t0,
   constexpr idx lanes = width<T>;
   bool direct = t + lanes <= count;
   if (direct && key_padding_mask)
-    for (idx i = 0; i < lanes; ++i) direct = direct && !*key_padding_mask.at(b, t0 + t + i, 0);
+    for (idx i = 0; i < lanes; ++i) direct = direct && !is_pad(key_padding_mask, b, t0 + t + i);
   const T* from = rows.data ? rows.at(b, t0 + t, h) : nullptr;
   idx first = 0;
   if (direct)
@@ -45,7 +45,7 @@ FWP_INLINE void load_transposed(const Rows<const T>& rows, idx b, idx h, idx t0,
   // Rows that end within a vector, or tokens that are not there: through a copy filled up with zeros.
   const idx columns = round_up(d_key, lanes);
   for (idx i = 0; i < lanes; ++i) {
-    const bool there = t + i < count && !(key_padding_mask && *key_padding_mask.at(b, t0 + t + i, 0));
+    const bool there = t + i < count && !is_pad(key_padding_mask, b, t0 + t + i);
     for (idx d = first; d < columns; ++d) buffer[i * columns + d] = there && d < d_key ? from[i * rows.time + d] : T(0);
   }
   for (; first < d_key; first += lanes)

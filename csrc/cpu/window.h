@@ -34,7 +34,7 @@ template <class T> struct Window {
     idx position(idx t) const { return c.sources - c.targets + t; }
     idx first(idx t) const { return position(t) < c.size ? 0 : position(t) - c.size + 1; }
     idx count(idx t) const { return position(t) - first(t) + 1; }
-    bool is_pad(idx j) const { return c.key_padding_mask && *c.key_padding_mask.at(b, j, 0); }
+    bool is_pad(idx j) const { return fwp::is_pad(c.key_padding_mask, b, j); }
     // Its row of sums; null: it has none.
     const T* far(idx t) const { return t < c.targets - c.far ? nullptr : c.sums.at(b, t - c.targets + c.far, h); }
   };
@@ -161,7 +161,7 @@ template <class T> struct Window {
         along += found.gain * dgain;
       }
       const T dtotal = -along * share;
-      // `largest` is one of the s_j, or several equal ones, which share its gradient.
+      // `largest` is one of the s_j, or several that round to the same e, which share its gradient.
       T dlargest = 0;
       idx equal = 0;
       for (idx j = 0; j < count; ++j) {

@@ -3,7 +3,7 @@
 from .dpfp import Dpfp
 from .elu import Elu
 from .favor import Favor
-from .feature_map import FeatureMap, KernelOptions
+from .feature_map import FeatureMap
 from .hedgehog import Hedgehog
 from .identity import Identity
 from .learned import LearnedMap
@@ -25,7 +25,6 @@ __all__ = [
     "FEATURE_MAPS",
     "PARAMETERS",
     "FeatureMap",
-    "KernelOptions",
     "LearnedMap",
     "RandomFeatures",
     "build_feature_map",

@@ -5,7 +5,6 @@ import math
 import torch
 from torch import Tensor
 
-from .feature_map import KernelOptions
 from .random_features import RandomFeatures
 
 # Features above exp(30) are clipped, so that sums of products of two features stay within float32 for every input.
@@ -66,8 +65,8 @@ class Favor(RandomFeatures):
     def draw(self, generator: torch.Generator) -> Tensor:
         return draw_projection(self.m, self.d_key, generator)
 
-    def kernel_options(self) -> KernelOptions:
-        return KernelOptions(self.current_projection(), self.scale)
+    def kernel_projection(self) -> Tensor:
+        return self.current_projection()
 
     def features(self, x: Tensor) -> Tensor:
         x = x * self.scale

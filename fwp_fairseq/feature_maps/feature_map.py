@@ -1,24 +1,12 @@
 """The base class of the feature maps phi: R^d_key -> R^d_dot."""
 
 import math
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 from torch import Tensor, nn
 
 from .._operator import state_type, without_autocast
 from .unit_rows import to_length_one
-
-
-class KernelOptions(NamedTuple):
-    """What the compiled operators need to know of a map besides its name.
-
-    Attributes:
-        projection: FAVOR+'s (m, d_key) matrix, else None.
-        input_scale: the factor by which inputs are multiplied first, x' = input_scale x.
-    """
-
-    projection: Tensor | None = None
-    input_scale: float = 1.0
 
 
 class FeatureMap(nn.Module):
@@ -81,9 +69,9 @@ class FeatureMap(nn.Module):
         """The part of the map that the operator computes; kernels may know it where they do not know the whole."""
         return self
 
-    def kernel_options(self) -> KernelOptions:
-        """Options for the compiled operators; used only if ``kernel`` is set."""
-        return KernelOptions()
+    def kernel_projection(self) -> Tensor | None:
+        """FAVOR+'s matrix (m, d_key) for the compiled operators; None for maps without one."""
+        return None
 
     def forward(self, x: Tensor) -> Tensor:
         if x.shape[-1] != self.d_key:

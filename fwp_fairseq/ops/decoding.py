@@ -220,7 +220,7 @@ class Decoding:
 
     def _empty(self, k: Tensor, v: Tensor, capacity: int) -> Cache:
         count, _, heads, d_value = v.shape
-        projection = None if self.feature_map is None else self.feature_map.kernel_options().projection
+        projection = None if self.feature_map is None else self.feature_map.kernel_projection()
         return Cache(
             keys=v.new_empty(capacity, count, heads, self.d_cached(k)),
             written=v.new_empty(capacity, count, heads, d_value),

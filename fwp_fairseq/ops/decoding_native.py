@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from .._operator import FLOATING, Kernel, new_rows, state_type
-from .native import kernel_of, kernel_options, unknown
+from .native import kernel_of, unknown
 
 
 def _fake_decode(q, k, v, beta, alpha, key_padding_mask, keys, written, *others):
@@ -42,7 +42,7 @@ def decode(decoding, cache, q, k=None, v=None, beta=None, alpha=None, key_paddin
     return torch.ops.fwp.decode(
         q, k, v, beta, alpha, key_padding_mask, cache.keys, cache.written, cache.strengths, cache.ancestors,
         cache.rows, cache.W, cache.z, cache.projection, cache.count, decoding.rule, kernel_of(phi), decoding.d_dot(q),
-        kernel_options(phi).input_scale, decoding.normalize_features, decoding.normalize_output, decoding.eps,
+        decoding.normalize_features, decoding.normalize_output, decoding.eps,
     )  # fmt: skip
 
 

@@ -12,7 +12,6 @@ from torch import Tensor
 
 from .._constant import constant
 from .._operator import FLOATING, LIBRARY, Kernel, new_rows, state_type
-from ..feature_maps import KernelOptions
 from .call import Call, FastWeights, Rule
 
 
@@ -38,8 +37,8 @@ def unknown(rule: Rule, feature_map) -> list[str]:
     return reasons
 
 
-def kernel_options(feature_map) -> KernelOptions:
-    return KernelOptions() if feature_map is None else feature_map.kernel_options()
+def projection_of(feature_map) -> Tensor | None:
+    return None if feature_map is None else feature_map.kernel_projection()
 
 
 class _Inputs(NamedTuple):
@@ -62,7 +61,6 @@ class _Options(NamedTuple):
     rule: str
     feature_map: str
     d_dot: int
-    input_scale: float
     causal: bool
     both_ways: bool
     normalize_features: bool
@@ -134,7 +132,7 @@ def unsupported_reasons(call: Call) -> list[str]:
     phi, d_key = call.feature_map, call.k.shape[-1]
     reasons = KERNEL.unsupported_reasons(call.v) + unknown(call.rule, phi)
     name = kernel_of(phi)
-    projection = None if name is None else kernel_options(phi).projection
+    projection = None if name is None else projection_of(phi)
     if projection is not None and projection.requires_grad:
         reasons.append(f"the compiled library gives no gradient to the projection of the feature map {name}")
     if not call.v.shape[-1]:
@@ -148,7 +146,7 @@ def run(call: Call) -> tuple[Tensor, FastWeights | None]:
     # q, k and v in their own type if they share one, on CUDA; q and k may be features in float32 of a half model.
     narrow = call.v.device.type == "cuda" and call.q.dtype == call.k.dtype == call.v.dtype
     taken = call.v.dtype if narrow else dtype
-    projection, input_scale = kernel_options(phi)
+    projection = projection_of(phi)
     W = z = None
     if call.initial_state is not None:
         W = call.initial_state.W.to(dtype)
@@ -168,7 +166,6 @@ def run(call: Call) -> tuple[Tensor, FastWeights | None]:
         rule=call.rule,
         feature_map=kernel_of(phi),
         d_dot=call.k.shape[-1] if phi is None else phi.d_dot,
-        input_scale=input_scale,
         causal=call.causal,
         both_ways=call.both_ways,
         normalize_features=call.normalize_features,

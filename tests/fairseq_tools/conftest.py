@@ -159,6 +159,8 @@ class Tools:
         return Result(found.returncode, found.stdout, found.stderr)
 
     def load(self, path: str) -> dict:
+        from fwp_fairseq.compat import safe_globals  # noqa: F401 - torch.load knows by it what fairseq writes
+
         return torch.load(self.folder / path, map_location="cpu", weights_only=True)
 
 

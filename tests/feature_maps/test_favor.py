@@ -47,7 +47,7 @@ def test_fixed_directions_are_those_of_evaluation():
     phi, x = layer.feature_map, torch.randn(3, D_KEY)
     expected = phi.eval()(x)
     phi.train().set_num_updates(7)
-    assert torch.equal(phi(x), expected) and torch.equal(phi.kernel_options().projection, phi.projection)
+    assert torch.equal(phi(x), expected) and torch.equal(phi.kernel_projection(), phi.projection)
     other = FastWeightAttention(D_KEY, 1, feature_map="favor", d_dot=8, directions="fixed").train().feature_map
     other.load_state_dict(phi.state_dict())
     assert torch.equal(other(x), expected)

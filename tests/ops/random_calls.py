@@ -39,7 +39,7 @@ def options(draw, d_key: int) -> dict:
     flags = [draw(st.booleans()) for _ in range(2)]
     return {
         "rule": draw(st.sampled_from(RULES)), "feature_map": name, "d_dot": d_dot,
-        "input_scale": 0.5, "normalize_features": flags[0], "normalize_output": flags[1], "eps": 1e-6,
+        "normalize_features": flags[0], "normalize_output": flags[1], "eps": 1e-6,
     }  # fmt: skip
 
 
@@ -61,7 +61,7 @@ def of_whole_sequences(draw) -> dict:
         "projection": torch.rand(d_dot // 2, d_key, dtype=taken) if given["feature_map"] == "favor" else None,
     }
     names = (
-        "rule", "feature_map", "d_dot", "input_scale", "causal", "both_ways", "normalize_features", "normalize_output",
+        "rule", "feature_map", "d_dot", "causal", "both_ways", "normalize_features", "normalize_output",
         "eps",
     )  # fmt: skip
     given |= {"causal": causal, "both_ways": causal and H % 2 == 0 and draw(st.booleans())}

@@ -236,6 +236,11 @@ def test_an_overflow_is_no_zero():
         None, q, q, torch.ones_like(q)
     )
     assert out.isnan().all()
+    # DPFP's keys are kept, and divided, before phi.
+    decoding, q = ops.Decoding("sum", build_feature_map("dpfp", 3), True, False, backend="native"), q.repeat(1, 2, 1, 1)
+    assert decoding.step(None, q, q, torch.ones_like(q))[0][:, 1].isnan().all()
+    q[:, 1] = 1
+    assert decoding.step(None, q, q, torch.ones_like(q))[0][:, 1].isnan().all()
 
 
 def test_no_rows():
@@ -267,7 +272,7 @@ def raw_arguments(rule="gated", writes=True, state=True, **changes):
         ancestors=torch.zeros(2, 5, dtype=torch.int32), rows=torch.zeros(2, dtype=torch.int32),
         W=torch.rand(2, HEADS, 3, 3, dtype=torch.float64) if state else None,
         z=torch.rand(2, HEADS, 3, dtype=torch.float64) if state else None,
-        projection=None, count=3, rule=rule, feature_map="elu", d_dot=3, input_scale=1.0, normalize_features=True,
+        projection=None, count=3, rule=rule, feature_map="elu", d_dot=3, normalize_features=True,
         normalize_output=True, eps=1e-6,
     )  # fmt: skip
     assert changes.keys() <= arguments.keys()
