@@ -1,6 +1,5 @@
 """Language modelling on contiguous streams of text, with fast weights carried from segment to segment."""
 
-import logging
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Optional
@@ -17,12 +16,9 @@ from omegaconf import II
 from ..models.fwp_language_model import FwpLanguageModel
 from ..models.transformer_xl import TransformerXlLanguageModel
 from .stream_iterator import StreamIterator
-from .streams import Streams, Text, assign
-
-logger = logging.getLogger(__name__)
+from .streams import Streams, Text, cut
 
 StateChoice = ChoiceEnum(["carried", "reset"])
-StreamsChoice = ChoiceEnum(["even", "documents"])
 # A power of two that no stream has as many batches as.
 _UNLIMITED = 30
 
@@ -52,13 +48,6 @@ class FwpLanguageModelingConfig(FairseqDataclass):
         metadata={
             "help": "N > 0: a training begins with states that are carried nowhere, and every N updates they are "
             "carried over twice as many batches before a stream begins anew; validation always carries them to its end"
-        },
-    )
-    fwp_streams: StreamsChoice = field(
-        default="even",
-        metadata={
-            "help": "how text becomes streams: even, --batch-size equal ones for each process; documents, one for each "
-            "document (they end with an empty line), dealt out to as many rows"
         },
     )
     add_bos_token: bool = False
@@ -145,7 +134,7 @@ class FwpLanguageModelingTask(LanguageModelingTask):
         kept, key = {} if disable_iterator_cache else self.dataset_to_epoch_iter, (text, rows, shard_id)
         if key not in kept:
             kept[key] = StreamIterator(
-                self._cut(text, rows),
+                Streams(text, cut(len(text), rows, length), self.dictionary, len(self.output_dictionary)),
                 shard_id,
                 num_shards,
                 carries=str(self.args.fwp_state) == "carried",
@@ -156,16 +145,6 @@ class FwpLanguageModelingTask(LanguageModelingTask):
                 reuse_dataloader=True,
             )
         return kept[key]
-
-    def _cut(self, text: Text, rows: int) -> Streams:
-        streams = text.documents() if str(self.args.fwp_streams) == "documents" else text.even(rows)
-        if len(streams) < rows:
-            logger.warning(
-                f"--fwp-streams documents: the text has {len(streams)} (empty lines end them) for {rows} rows "
-                "(--batch-size times processes), of which the others stay empty"
-            )
-        cut = assign(streams, rows, self.args.tokens_per_sample)
-        return Streams(text, cut, self.dictionary, len(self.output_dictionary))
 
     def train_step(self, sample, model, criterion, optimizer, update_num, ignore_grad=False):
         if self.args.fwp_carry_doubling:

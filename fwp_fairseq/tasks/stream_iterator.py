@@ -91,7 +91,7 @@ class StreamIterator(EpochBatchIterator):
                     raise ValueError(
                         f"the checkpoint was written in mid-epoch with other streams: expected {saved[name]} {name}, "
                         f"actual {here} (rows are --batch-size times processes, tokens of a row --tokens-per-sample, "
-                        "and steps follow from these and --fwp-streams); "
+                        "and steps follow from these); "
                         "--reset-dataloader begins the epoch anew"
                     )
             self._restored = changed(saved["weights"], lambda x: x[self.own])

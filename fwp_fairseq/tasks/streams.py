@@ -1,7 +1,5 @@
 """Cuts a text into streams, one for each batch row, and the streams into segments."""
 
-from itertools import pairwise
-
 import numpy as np
 import torch
 from fairseq.data import FairseqDataset
@@ -34,52 +32,23 @@ class Text(FairseqDataset):
         found = torch.cat([self.sentences[int(number)] for number in range(first, last + 1)])
         return found[start - before : end - before].long()
 
-    def even(self, number: int) -> list[tuple[int, int]]:
-        """Returns start and end of ``number`` pieces whose lengths differ by at most one token."""
-        bounds = [len(self) * i // number for i in range(number + 1)]
-        return list(pairwise(bounds))
 
-    def documents(self) -> list[tuple[int, int]]:
-        """Returns start and end of each document. A document ends with an empty line, as for fairseq's complete_doc."""
-        ends = self.ends[np.diff(self.ends, prepend=0) == 1]
-        bounds = np.unique(np.concatenate([[0], ends, [len(self)]]))
-        # Lines that are empty as well belong to the document before them.
-        kept = [0]
-        for start, end in pairwise(bounds):
-            if end - start == 1 and len(kept) > 1:
-                kept[-1] = int(end)
-            elif end - start > 1 or end == len(self):
-                kept.append(int(end))
-        return list(pairwise(kept))
-
-
-def assign(streams: list[tuple[int, int]], rows: int, length: int) -> np.ndarray:
-    """Says which part of the text each row reads in each step.
-
-    Streams are dealt out in the order of the text, each to the row that is free first. A stream begins with a segment
-    of its own.
+def cut(tokens: int, rows: int, length: int) -> np.ndarray:
+    """Cuts a text into streams, one for each row, whose lengths differ by at most one token, and these into segments.
 
     Args:
-        streams: start and end in the text.
+        tokens: of the text.
+        rows: how many streams.
         length: tokens of a segment; the last one of a stream is shorter.
 
     Returns:
         (steps, rows, 3): start, end, and tokens of the stream before them; a row without more text has an empty part.
     """
-    parts: list[list[np.ndarray]] = [[] for _ in range(rows)]
-    steps = np.zeros(rows, dtype=np.int64)
-    for start, end in streams:
-        if start == end:
-            continue
-        row = int(steps.argmin())
-        starts = np.arange(start, end, length)
-        parts[row].append(np.stack([starts, np.minimum(starts + length, end), starts - start], 1))
-        steps[row] += len(starts)
-    found = np.zeros((int(steps.max()), rows, 3), dtype=np.int64)
-    for row, own in enumerate(parts):
-        if own:
-            found[: steps[row], row] = np.concatenate(own)
-    return found
+    bounds = np.arange(rows + 1) * tokens // rows
+    start, end = bounds[:-1], bounds[1:]
+    before = np.arange(0, max(end - start), length)[:, None]
+    first = np.minimum(start + before, end)
+    return np.stack([first, np.minimum(first + length, end), np.broadcast_to(before, first.shape)], 2)
 
 
 class Streams(FairseqDataset):
@@ -89,7 +58,7 @@ class Streams(FairseqDataset):
 
     Args:
         text: what is cut.
-        cut: (steps, rows, 3), of :func:`assign`.
+        cut: (steps, rows, 3), of :func:`cut`.
         entries: of the output dictionary; words beyond are unknown.
     """
 

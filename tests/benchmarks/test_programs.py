@@ -2,9 +2,7 @@
 
 import gzip
 import random
-import re
 import shlex
-import sys
 import weakref
 from dataclasses import replace
 from pathlib import Path
@@ -14,7 +12,6 @@ import torch
 
 from benchmarks import (
     attention,
-    checkouts,
     corpus,
     ctranslate2_engine,
     decode_step,
@@ -27,7 +24,7 @@ from benchmarks import (
     recurrent,
     training,
 )
-from benchmarks.cases import CASES, Case
+from benchmarks.cases import Case
 from benchmarks.models import ModelCase
 from fwp_fairseq.ops import backends
 from fwp_fairseq.tables.table import grid
@@ -185,26 +182,6 @@ def test_a_wrong_model_is_not_timed(data, monkeypatch, tmp_path, capsys):
     assert "FAILED: dpfp256-torch, mini-multi30k: error of" in capsys.readouterr().out
     with pytest.raises(gate.Refused, match="error of a hypothesis' score"):
         decoding.check(models.build_task(MINI), MINI, "dpfp256-torch", "cpu")
-
-
-@pytest.mark.needs("native")
-def test_a_checkout_against_itself(tmp_path, monkeypatch, capsys, forked_python):
-    root = Path(checkouts.__file__).resolve().parents[1]
-    monkeypatch.setitem(CASES, "cpu", [BOTH, STEP])
-    monkeypatch.setattr(checkouts, "TURNS", 1)
-    monkeypatch.setattr(sys, "executable", forked_python.program)
-    words = shlex.split(command("docs/kernels.md", "python -m benchmarks.checkouts").replace("FOLDER", str(root)))
-    monkeypatch.setattr(sys, "argv", [*words[2:], "--record", str(tmp_path)])
-    assert checkouts.main() == 0
-    found = records.read(tmp_path)
-    assert [record["case"] for record in found] == [BOTH.name, STEP.name]
-    for record in found:
-        assert record["seconds"] > 0 and record["other_seconds"] > 0
-        assert re.fullmatch("[0-9a-f]{40}|unknown", record["other"])
-    assert "geometric mean of 2 ratios" in capsys.readouterr().out
-    monkeypatch.setattr(sys, "argv", ["checkouts", str(tmp_path)])
-    with pytest.raises(SystemExit, match="expected a checkout with a folder fwp_fairseq"):
-        checkouts.main()
 
 
 @pytest.mark.needs("native")

@@ -210,6 +210,10 @@ def test_subword_nmt(fwp, refused, files, tmp_path):
 )
 def test_incomplete_translations_are_refused(refused, files, tmp_path, text, named):
     (tmp_path / "bad.txt").write_text(text)
+    (tmp_path / "empty").touch()
+    assert "0 translations" in refused(
+        1, "bleu", "--references", tmp_path / "empty", "--hypotheses", tmp_path / "empty"
+    )
     assert named in refused(1, "bleu", "--references", files[0], "--hypotheses", tmp_path / "bad.txt")
 
 

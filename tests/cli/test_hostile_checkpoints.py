@@ -3,6 +3,7 @@
 import re
 import time
 import zipfile
+from functools import reduce
 from itertools import product
 from pathlib import Path
 
@@ -35,7 +36,7 @@ def nested(state):
 
 CHANGES = {
     "layers": (option("encoder_layers", 10**6), "encoder_layers is 1000000"),
-    "depth": (option("fwp_decoder_fast_net_depth", 10**6), "depth"),
+    "depth": (option("fwp_decoder_fast_net_depth", 10**6), "depth is 1000000"),
     "width": (option("encoder_embed_dim", 10**9), "model"),
     "positions": (option("max_source_positions", 10**10), "its options describe a model of"),
     "d-dot": (option("fwp_d_dot", 10**9), "model"),
@@ -46,6 +47,7 @@ CHANGES = {
     "model": (lambda state: state["cfg"].update(model=["fwp_transformer"]), "cfg.model is of type list"),
     "name": (option("_name", ["fwp_transformer"]), "expected a name"),
     "nested": (nested, "nested too deeply or has too many parts"),
+    "deep": (option("eval", reduce(lambda x, _: [x], range(70), [])), "nested too deeply"),
     "no-tensor": (parameter(lambda x: 3), "of type int, expected a tensor"),
     "expanded": (parameter(lambda x: torch.zeros(1).expand(2**16, 2**16)), "holds 4 of 17,179,869,184 bytes"),
     "sparse": (parameter(lambda x: torch.zeros(4, 4).to_sparse()), "expected a dense tensor"),

@@ -17,6 +17,13 @@ def test_threads_and_memory_of_a_machine_of_16_cores(monkeypatch, jobs, threads)
     assert all(int(found[name]) > 2**31 for name in KEPT)  # larger than any tensor of these models
 
 
+@pytest.mark.parametrize("quota, cores", [("400000 100000", 4), ("50000 100000", 1), ("max 100000", 16)])
+def test_a_container_has_fewer_cores(monkeypatch, quota, cores):
+    monkeypatch.setattr(processes.os, "sched_getaffinity", lambda _: range(16))
+    monkeypatch.setattr(processes.Path, "read_text", lambda _: quota)
+    assert processes.cores() == cores
+
+
 def test_variables_that_are_set_win(monkeypatch):
     given = {"OMP_NUM_THREADS": "3", "OMP_WAIT_POLICY": "passive", **dict.fromkeys(KEPT, "1")}
     for name, value in given.items():

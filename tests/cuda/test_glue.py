@@ -103,9 +103,8 @@ def raw(rule: str, dtype=HALF, state=False, gradient=False, /, **changes) -> dic
     x = {name: y.cuda().requires_grad_(gradient) for name, y in x.items()}
     arguments = dict(
         q=x["q"], k=x["k"], v=x["v"], beta=x.get("beta"), alpha=x.get("alpha"), key_padding_mask=None,
-        W=x.get("W"), z=x.get("z"), projection=None, rule=rule, map="dpfp", d_dot=28, scale=1.0,
-        causal=True, both_ways=False, features=True, output=state, eps=1e-6,
-        return_state=True,
+        W=x.get("W"), z=x.get("z"), projection=None, rule=rule, map="dpfp", d_dot=28,
+        causal=True, both_ways=False, features=True, output=state, eps=1e-6, return_state=True,
     )  # fmt: skip
     assert changes.keys() <= arguments.keys()
     return arguments | changes

@@ -196,15 +196,6 @@ def test_evaluation_reads_the_text_as_one(tools, whole):
     assert reset == pytest.approx(stock, abs=2e-4) and abs(reset - expected) > 2e-3
 
 
-def test_the_gradient_is_cut_between_segments(train):
-    """Two segments of 16 in an update have the loss of one of 32, and not its gradient."""
-    flags = ("unused", "--no-save", "--disable-validation", "--max-update", 4, "--dropout", 0)
-    once = train(*flags).ok().losses()
-    assert len(once) == 4
-    cut = train(*flags, "--tokens-per-sample", 16, "--update-freq", 2).ok().losses()
-    assert cut[0] == pytest.approx(once[0], abs=2e-3) and cut[1:] != pytest.approx(once[1:], abs=2e-3)
-
-
 # The paper's evaluation with a limited context: a window that moves by one token; all of the first one is scored, and
 # the last token of each later one.
 BY_WINDOWS = (

@@ -161,3 +161,14 @@ def test_calls_that_do_not_fit_are_refused():
     ):
         with pytest.raises(ValueError, match=message):
             call()
+
+
+def test_what_layers_start_with_and_what_dropout_drops():
+    tokens, model = torch.randint(7, (BATCH, LENGTH)), FastWeightDecoder(7)
+    assert model(tokens)[0].std() < 1 and model.layers[0].ffn[0].out_features == 512
+    assert not model.layers[0].attention.memory.beta_proj.bias.any()
+    assert not FastWeightDecoder(7, dropout=1.0)(tokens)[0].any()
+    assert not FastWeightAttention(EMBED, HEADS, dropout=1.0)(torch.randn(BATCH, LENGTH, EMBED))[0].any()
+    layer = FastWeightAttention(64, 4, update_rule="delta", fast_net="rnn", recurrent="tanh")
+    slow, feedback = layer.memory.slow.weight.view(4, -1, 64)[:, :16], layer.memory.feedback.weight
+    assert abs(slow.std() / layer.k_proj.weight.std() - 1) < 0.1 and abs(4 * feedback.std() - 1) < 0.1

@@ -82,11 +82,14 @@ def test_layer_drop_keeps_the_state_of_each_layer():
         assert after.keys() == before.keys() == set(range(4))
         left_out += sum(torch.equal(after[n][0], before[n][0]) for n in before)
     assert 0 < left_out < 20
+    dropped = tiny(dropout=1.0).train()(text, segment=Segment(), offsets=torch.zeros(3, dtype=torch.long))[0]
+    assert torch.equal(dropped, dropped[:, :1].expand_as(dropped))
 
 
 @torch.no_grad()
 def test_without_positions_and_with_positions_that_restart():
     text = prefixes(3, LENGTH)
+    assert tiny(no_token_positional_embeddings=True, fwp_feature_map="softmax").max_positions() == 64
     model = tiny(fwp_update_rule="delta", no_token_positional_embeddings=True)
     assert_close(in_segments(model, text, (4, 8, 9))[0], model(text)[0], "model")
     model = tiny(fwp_update_rule="delta")
@@ -175,6 +178,7 @@ def test_softmax_sites_are_fairseqs():
 def test_what_cannot_be_carried_is_refused():
     text, offsets = prefixes(3, 8), torch.zeros(3, dtype=torch.long)
     with pytest.raises(ValueError, match="--fwp-state carried contradicts feature map favor"):
+        tiny(fwp_feature_map="favor")(text, segment=Segment(CarriedState()), offsets=offsets)  # evaluation may
         tiny(fwp_feature_map="favor").train()(text, segment=Segment(CarriedState()), offsets=offsets)
     fixed = tiny(fwp_feature_map="favor", fwp_directions="fixed").train()
     assert fixed(text, segment=Segment(CarriedState()), offsets=offsets)[0].isfinite().all()

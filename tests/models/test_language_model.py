@@ -54,6 +54,7 @@ def test_wikitext103(size, width, published, gate):
     ):
         with torch.device("meta"):
             model = build(f"fwp_lm_wikitext103_{size}", words=words, **flags)
+        assert not model.decoder.layers[0].normalize_before
         parameters[name] = sum(p.numel() for p in model.parameters())
         sites = [module for module in model.modules() if isinstance(module, SiteAttention)]
         assert len(sites) == 16 and {(a.embed_dim, a.num_heads, a.site) for a in sites} == {(width, 8, "decoder")}

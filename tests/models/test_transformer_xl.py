@@ -9,6 +9,7 @@ from torch.nn.functional import layer_norm, relu
 
 from fwp_fairseq.models.transformer_xl import TransformerXlConfig, TransformerXlLanguageModel
 from fwp_fairseq.modules.carried_state import CarriedState, Segment
+from fwp_fairseq.modules.relative_attention import RelativeAttention
 from tests.models.helpers import PAD, prefixes, tokens
 from tests.models.test_carried_state import gradients, in_segments
 from tests.models.test_language_model import SIZES, build
@@ -151,3 +152,13 @@ def test_refusals():
         tiny(decoder_learned_pos=True)
     for given in (True, False):
         assert tiny(no_token_positional_embeddings=given).decoder.embed_positions is None
+
+
+def test_dropout_initialisation_and_what_layers_share():
+    x, attention = torch.randn(5, 2, WIDTH), RelativeAttention(WIDTH, 2, 4, position_dropout=0.5)
+    assert not RelativeAttention(WIDTH, 2, 4, dropout=1.0)(x)[0].any()
+    assert not torch.equal(attention(x)[0], attention(x)[0])
+    wide = RelativeAttention(64, 2, 4)
+    assert abs(wide.k_proj.weight.std() / wide.out_proj.weight.std() - 0.5**0.5) < 0.05
+    one, two = (layer.self_attn for layer in tiny(dropout=0.3, attention_dropout=0.2).decoder.layers)
+    assert (one.position_dropout_module.p, one.dropout_module.p) == (0.3, 0.2) and one.u is two.u and one.v is two.v

@@ -102,6 +102,15 @@ def test_future_mask_is_accepted_by_a_decoder_and_refused_elsewhere():
             call(build(site), query, attn_mask=future)
 
 
+def test_calls_that_cannot_be_served():
+    with pytest.raises(NotImplementedError, match="before_softmax: fast-weight attention has no softmax"):
+        call(build("decoder"), random(5), before_softmax=True)
+    with pytest.raises(NotImplementedError, match="the encoder site takes whole sequences"):
+        call(build("encoder"), random(5), incremental_state={})
+    with pytest.raises(ValueError, match="nothing has been written yet"):
+        build("cross")(random(5))
+
+
 def test_masks_of_other_types():
     module, query, mask = build(), random(7), ragged()
     assert torch.equal(call(module, query, mask=mask.to(torch.uint8))[0], call(module, query, mask=mask)[0])
@@ -143,6 +152,19 @@ def test_hypotheses_of_a_sentence_share_its_source(form):
     # The same tokens with other padding are another source.
     call(module, query[:1, :2], source[:, [0, 0]], ragged(2), incremental_state={})
     assert projected[-1] == 2
+
+
+@torch.no_grad()
+def test_a_beam_that_grows_and_pads_within_a_window():
+    module, query, mask = build("decoder", "hedgehog", window=3), random(9), torch.zeros(3, 9, dtype=torch.bool)
+    mask[1, 5], state, order = True, {}, torch.tensor([1, 1, 0, 2, 2])
+    for t in range(9):
+        if t == 4:
+            module.reorder_incremental_state(state, order)
+            query, mask = query[:, order], mask[order]
+        step, _ = call(module, query[t : t + 1], mask=mask[:, : t + 1], incremental_state=state)
+        whole, real = call(module, query, mask=mask)[0], ~mask[:, t]
+        assert_close(step[0, real], whole[t, real], "operator")
 
 
 @pytest.mark.needs("native")

@@ -86,6 +86,15 @@ def test_softmax_is_returned_and_compared(site, feature_map, left):
     assert (after - out)[real].abs().max() > 1e-3
 
 
+def test_what_learns_and_what_is_left_after_an_error():
+    module = build("decoder", "hedgehog", qk_norm="l2")
+    with pytest.raises(ZeroDivisionError), AttentionTransfer(module).compared({}):
+        with pytest.raises(NotImplementedError, match="attention transfer takes whole sequences"):
+            module(random(5), incremental_state={})
+        1 / 0  # noqa: B018
+    assert module.substitute is None and module.qk_norm.scale in set(AttentionTransfer(module).parameters())
+
+
 def test_weights_that_underflow_give_a_finite_loss():
     """T2R's products can be 0 where softmax attends."""
     module = build("encoder", "t2r", d_dot=1)

@@ -99,13 +99,14 @@ def test_a_search_does_not_become_differentiable_half_way():
 
 def test_copies_and_options_that_change_keys():
     ours, _ = _pair()
-    assert copy.deepcopy(ours).state_dict().keys() == ours.state_dict().keys()
+    trained = copy.deepcopy(ours).train()
+    assert trained.state_dict().keys() == ours.state_dict().keys()
     torch.manual_seed(2)
     zero = CrossAttention(
         EMBED, HEADS, kdim=SOURCE_DIM, vdim=SOURCE_DIM, encoder_decoder_attention=True, add_zero_attn=True
     )
     key, pads = _sources(1, 2)
-    state = {}
     with torch.no_grad():
-        zero.eval()(torch.randn(1, 2, EMBED), key, key, pads, incremental_state=state, static_kv=True)
-    assert "prev_key" in next(iter(state.values()))
+        for module, mask in ((zero.eval(), None), (trained, None), (ours, torch.zeros(1, 7))):
+            module(torch.randn(1, 2, EMBED), key, key, pads, state := {}, static_kv=True, attn_mask=mask)
+            assert "prev_key" in next(iter(state.values()))

@@ -18,7 +18,7 @@ def raw_arguments(rule, state):
     y = make(rule, length=5, d_key=7, state=state).leaves()
     tensors = *(y.get(name) for name in ("q", "k", "v", "beta", "alpha")), None, y.get("W0"), y.get("z0"), None
     options = dict(
-        rule=rule, map="dpfp", d_dot=28, scale=1.0, causal=True, both_ways=False, features=True, output=state, eps=1e-6,
+        rule=rule, map="dpfp", d_dot=28, causal=True, both_ways=False, features=True, output=state, eps=1e-6,
         return_state=True,
     )  # fmt: skip
     return *tensors, *options.values()

@@ -1,8 +1,11 @@
 """What the task refuses, before anything is read."""
 
 import pytest
+from fairseq.data import data_utils
+from fairseq.tasks.language_modeling import LanguageModelingTask
 from omegaconf import OmegaConf
 
+from fwp_fairseq.modules.carried_state import Segment
 from fwp_fairseq.tasks.fwp_language_modeling import FwpLanguageModelingTask
 from tests.models.helpers import WORDS
 from tests.tasks.test_streams import TEXT
@@ -10,7 +13,7 @@ from tests.tasks.test_streams import TEXT
 
 def task(**values):
     found = {"data": None, "tokens_per_sample": 8, "add_bos_token": False}
-    found |= {"fwp_streams": "even", "fwp_state": "carried", "fwp_carry_doubling": 0}
+    found |= {"fwp_state": "carried", "fwp_carry_doubling": 0}
     made = FwpLanguageModelingTask.setup_task(OmegaConf.create(found | values))
     made.dictionary = made.output_dictionary = WORDS
     return made
@@ -40,12 +43,22 @@ def test_batches_have_the_size_of_the_streams():
         task().eval_lm_dataloader(TEXT, batch_size=0)
 
 
-def test_rows_that_no_document_fills_are_said(caplog):
-    documents = len(TEXT.documents())
-    for rows in (documents, documents + 1):
-        assert not caplog.records
-        task(fwp_streams="documents").get_batch_iterator(TEXT, max_sentences=rows)
-    assert f"the text has {documents} (empty lines end them) for {documents + 1} rows" in caplog.text
+def test_data_in_parts(monkeypatch):
+    own = task(dataset_impl=None)
+    assert len(own.get_batch_iterator(TEXT, max_sentences=2)) != len(own.get_batch_iterator(TEXT, max_sentences=1))
+    own.args.data, there = "a:b", {"a/train": TEXT.sentences}
+    monkeypatch.setattr(data_utils, "load_indexed_dataset", lambda path, *_, **__: there.get(path))
+    own.load_dataset("train")
+    with pytest.raises(FileNotFoundError, match=r"Dataset not found: train \(b/train\)"):
+        own.load_dataset("train", epoch=2)
+
+
+@pytest.mark.parametrize("update, batches", [(1, 1), (2, 2), (5, 4), (10**6, 2**30)])
+def test_states_are_carried_over_twice_as_many_batches(update, batches, monkeypatch):
+    monkeypatch.setattr(LanguageModelingTask, "train_step", lambda *_: None)
+    segment = Segment()
+    task(fwp_carry_doubling=2).train_step({"net_input": {"segment": segment}}, None, None, None, update)
+    assert segment.horizon == 8 * batches
 
 
 def test_a_window_is_another_task():

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from fwp_fairseq.tasks.streams import Streams, Text, assign
+from fwp_fairseq.tasks.streams import Streams, Text, cut
 from tests.models.helpers import WORDS
 
 EOS, PAD = WORDS.eos(), WORDS.pad()
@@ -33,9 +33,9 @@ def batches(streams, rows):
         yield streams.collater([streams[step * streams.rows + row] for row in rows])
 
 
-def read(rows, length, spans=None, own=None):
+def read(rows, length):
     """What each row reads: sources, targets and offsets of its segments."""
-    streams = Streams(TEXT, assign(spans or TEXT.even(rows), rows, length), WORDS, len(WORDS))
+    streams = Streams(TEXT, cut(len(TEXT), rows, length), WORDS, len(WORDS))
     found = [[] for _ in range(rows)]
     for batch in batches(streams, range(rows)):
         assert batch["ntokens"] == int((batch["target"] != PAD).sum())
@@ -62,22 +62,13 @@ def test_even_streams(rows, length):
         assert [offset for *_, offset in row] == list(range(0, size, length))
 
 
-def test_documents_are_streams_of_their_own():
-    spans = TEXT.documents()
-    assert spans == [(0, 7), (7, 18), (18, 22)]
-    first, second = read(2, 4, spans)
-    # The third document goes to the row that is free first, and begins anew.
-    assert [offset for *_, offset in first] == [0, 4, 0] and [offset for *_, offset in second] == [0, 4, 8]
-    assert first[2][0][0] == EOS and torch.equal(first[2][1], WHOLE[18:])
-    assert sorted(torch.cat([target for row in (first, second) for _, target, _ in row])) == sorted(WHOLE)
-
-
-def test_an_empty_line_at_the_end_belongs_to_the_last_document():
-    text = Text(Sentences([sentence(4, 4), sentence(9, 4), sentence(0, 0), sentence(0, 0)]))
-    assert text.documents() == [(0, 12)]
+def test_texts_and_rows_without_tokens():
+    assert len(Text(Sentences())) == 0
+    streams = Streams(TEXT, cut(len(TEXT), 40, 4), WORDS, len(WORDS))
+    assert all(streams.collater([streams[n]])["target"].shape[1] for n in range(len(streams)))
 
 
 def test_words_beyond_the_output_dictionary_are_unknown():
-    streams = Streams(TEXT, assign([(0, 7)], 1, 7), WORDS, 6)
+    streams = Streams(TEXT, cut(7, 1, 7), WORDS, 6)
     assert streams[0]["target"].tolist() == [4, 5, WORDS.unk(), WORDS.unk(), WORDS.unk(), EOS, EOS]
     assert streams[0]["source"].tolist() == [EOS, 4, 5, 6, 7, 8, EOS]
