@@ -92,6 +92,11 @@ def section(state: dict, name: str) -> dict:
     return plain((state.get("cfg") or {}).get(name) or state.get("args") or {})
 
 
+def architecture(options: dict) -> str | None:
+    """The architecture that the options of a model name; old checkpoints have it as ``arch`` alone."""
+    return options.get("_name") or options.get("arch")
+
+
 def _options_by_name(found, name: str) -> dict:
     if found is not None and not isinstance(found, Mapping | argparse.Namespace):
         raise ValueError(f"{name} is of type {type(found).__name__}, expected options by their names")
@@ -186,7 +191,7 @@ def build_known(options: dict, parameters: dict):
     """
     from fairseq.models import ARCH_MODEL_NAME_REGISTRY
 
-    name = options.get("_name") or options.get("arch")
+    name = architecture(options)
     if ARCH_MODEL_NAME_REGISTRY.get(name, name) not in _FAMILIES:
         return None
     try:

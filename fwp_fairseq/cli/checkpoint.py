@@ -5,7 +5,7 @@ from pathlib import Path
 
 import torch
 
-from ..checkpoint_content import check, check_file, section, why_unreadable
+from ..checkpoint_content import architecture, check, check_file, section, why_unreadable
 from ..files import reason, refuse_interpreted, replaced
 from ..text import printable
 from .errors import CommandError, UsageError
@@ -49,7 +49,7 @@ def load_model(path: Path, data: Path):
         overrides = {"data": str(data)}
         state = checkpoint_utils.load_checkpoint_to_cpu(str(path), overrides)
         options = section(state, "model")
-        name = options.get("_name") or options.get("arch")
+        name = architecture(options)
         if name not in ARCH_MODEL_REGISTRY and name not in MODEL_DATACLASS_REGISTRY:
             raise ValueError(
                 f"architecture {printable(name)}: expected one of fairseq or of this plugin; fairseq-interactive knows "

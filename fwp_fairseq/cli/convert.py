@@ -26,7 +26,7 @@ from pathlib import Path
 
 import torch
 
-from ..checkpoint_content import build
+from ..checkpoint_content import architecture, build
 from ..files import write_atomically
 from ..options import NOT_KEPT
 from ..text import printable
@@ -39,7 +39,7 @@ from .training_flags import training_flags
 
 # What fast weights add to attention: of the feature map, of a fast net, and in all, which is what fairseq's has not.
 _MAP = re.compile(r".*\.memory\.features\..*")
-_NET = re.compile(r".*\.memory\.(slow|feedback|second|norms|inner|outer)\..*")
+_NET = re.compile(r".*\.memory\.(?!(features|beta_proj|decay)\.|(weight|bias)$).*")
 _OURS = re.compile(r".*_attn\.(?!(q|k|v|out)_proj\.|bias_[kv]$).*")
 # The models that can be converted, each with the model of this plugin that has all of its parameters by the same names.
 _FAMILIES = {
@@ -103,7 +103,7 @@ def _architectures(path: Path, options: dict) -> tuple[str, str]:
     """Returns (the checkpoint's architecture, the converted model's architecture)."""
     from fairseq.models import ARCH_MODEL_NAME_REGISTRY
 
-    old = options.get("_name") or options.get("arch")
+    old = architecture(options)
     model = ARCH_MODEL_NAME_REGISTRY.get(old, old)
     if model not in _FAMILIES:
         raise CommandError(f"--input {path} is of model {model}, expected one of {', '.join(_FAMILIES)}")

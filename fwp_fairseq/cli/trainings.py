@@ -11,7 +11,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from ..checkpoint_content import build_known, plain, section
+from ..checkpoint_content import architecture, build_known, plain, section
 from ..tables.trainings import FIELDS
 from .checkpoint import load
 from .errors import CommandError
@@ -105,7 +105,7 @@ def _fields_of_checkpoint(state: dict, data: str | None) -> dict:
     metric = cfg.get("checkpoint", {}).get("best_checkpoint_metric")
     seed, updates = cfg.get("common", {}).get("seed"), history[-1].get("num_updates")
     return {
-        "arch": model.get("_name") or model.get("arch"),
+        "arch": architecture(model),
         "seed": None if seed is None else int(seed),
         "updates": None if updates is None else int(updates),
         "parameters": _parameters(model, state["model"]),

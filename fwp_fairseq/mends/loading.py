@@ -13,7 +13,7 @@ import torch
 from fairseq import checkpoint_utils
 from fairseq.trainer import Trainer
 
-from ..checkpoint_content import check, check_file, check_size, plain, section, why_unreadable
+from ..checkpoint_content import architecture, check, check_file, check_size, plain, section, why_unreadable
 from ..text import printable
 from . import around
 
@@ -55,7 +55,7 @@ def load_and_name(load, path, arg_overrides=None, *args, **kwargs):
 
 
 def _name(options: dict) -> str:
-    return f"--arch {printable(options.get('arch') or options.get('_name'))}"
+    return f"--arch {printable(architecture(options))}"
 
 
 @around(Trainer, "load_checkpoint")
