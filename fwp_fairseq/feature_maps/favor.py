@@ -33,13 +33,12 @@ def draw_projection(m: int, d_key: int, generator: torch.Generator) -> Tensor:
 
 
 class Favor(RandomFeatures):
-    """phi(x) = exp(-|x'|^2 / 2) / sqrt(2m) [exp(R x'), exp(-R x')], x' = scale x; d_dot = 2m.
+    """phi(x) = exp(-|x'|^2 / 2) / sqrt(2m) [exp(R x'), exp(-R x')], x' = d_key^-1/4 x; d_dot = 2m.
 
-    Schlag et al. 2021, Eq. 31-32, with Choromanski's temperature: scale = d_key^-1/4 makes phi(q).phi(k) an unbiased
-    estimate of exp(q.k / sqrt(d_key)), the kernel of softmax attention. The paper and its official code leave the
-    temperature out, which underflows for keys of ordinary size; this is the one deliberate difference. The paper draws
-    the rows of R from N(0, I); here they are also orthogonal within blocks, as in Choromanski et al. and in the
-    official code.
+    Schlag et al. 2021, Eq. 31-32, with Choromanski's temperature: d_key^-1/4 makes phi(q).phi(k) an unbiased estimate
+    of exp(q.k / sqrt(d_key)), the kernel of softmax attention. The paper and its official code leave the temperature
+    out, which underflows for keys of ordinary size; this is the one deliberate difference. The paper draws the rows of
+    R from N(0, I); here they are also orthogonal within blocks, as in Choromanski et al. and in the official code.
 
     Features are computed in log space in float32 or wider. No maximum is subtracted before exp: a maximum over the keys
     of a sequence would leak the future into the past, and a sentence would decode differently step by step.
@@ -55,7 +54,6 @@ class Favor(RandomFeatures):
 
     def __init__(self, d_key: int, m: int):
         super().__init__(d_key, m)
-        self.scale = d_key**-0.25
         self.keep_directions()
 
     @property
@@ -69,7 +67,7 @@ class Favor(RandomFeatures):
         return self.current_projection()
 
     def features(self, x: Tensor) -> Tensor:
-        x = x * self.scale
+        x = x * self.d_key**-0.25
         log_phi = x @ self.current_projection().to(x.dtype).T
         log_norm = x.square().sum(-1, keepdim=True) / 2
         log_phi = torch.cat([log_phi, -log_phi], dim=-1) - log_norm

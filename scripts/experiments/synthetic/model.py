@@ -57,6 +57,8 @@ class RetrievalModel(nn.Module):
 
     def _remember(self, q: Tensor, k: Tensor, v: Tensor, beta: Tensor | None = None) -> Tensor:
         rule = self.variant.rule
+        if isinstance(self.phi, Favor):  # the paper's has no temperature; the map's docstring describes the effect
+            q, k = q * D_KEY**0.25, k * D_KEY**0.25
         if rule is None:
             q, k, v = (x.transpose(1, 2) for x in (q, k, v))
             return F.scaled_dot_product_attention(q, k, v).transpose(1, 2)

@@ -75,9 +75,7 @@ class Variant(NamedTuple):
         if self.feature_map in ("softmax", "tanh"):
             return None
         if self.feature_map == "favor":
-            phi = build_feature_map("favor", D_KEY, m=self.parameter)
-            phi.scale = 1.0  # the paper's has no temperature; the docstring of the feature map describes the effect
-            return phi
+            return build_feature_map("favor", D_KEY, m=self.parameter)
         return build_feature_map(self.feature_map, D_KEY, nu=self.parameter)
 
 
