@@ -45,7 +45,8 @@ template <class T> struct Recurrent {
   }
 
   template <class C> static bool is_pad(const C& c, idx b, idx t) { return fwp::is_pad(c.key_padding_mask, b, t); }
-  // Going back, from the position `before` the last one: the last position before t that is no pad; below 0: none.
+  // Sets `before` to the last position before t that is no pad, -1 if there is none. Going back, it is looked for again
+  // only when t reaches it, so that a run of pads is read once.
   template <class C> static void go_before(const C& c, idx b, idx t, idx& before) {
     if (before < t) return;
     before = t - 1;

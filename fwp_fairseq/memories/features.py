@@ -44,7 +44,8 @@ class Features(nn.Module):
     @property
     def known_map(self) -> FeatureMap | None:
         """The map that the operator applies, None if the kernels do not know it."""
-        return None if self.operator_map.kernel is None else self.operator_map
+        found = self.operator_map
+        return None if found.kernel is None else found
 
     def queries(self, q: Tensor) -> Tensor:
         """From projected queries (B, L, H, d_key) to what the operator takes."""

@@ -279,12 +279,9 @@ class FwpTransformer(TransformerModelBase):
 
     @property
     def full_context_alignment(self) -> bool:
-        """Whether fairseq computes alignments that are asked for in one more pass, because steps give no weights.
-
-        Those of fast weights never do.
-        """
+        """Whether fairseq computes alignments that are asked for in one more pass, because steps give no weights."""
         attention = [getattr(layer, "encoder_attn", None) for layer in self.decoder.layers.children()]
-        return not all(of is None or getattr(of, "shows_weights_in_steps", False) for of in attention)
+        return not all(of is None or of.shows_weights_in_steps for of in attention)
 
     @classmethod
     def build_encoder(cls, cfg, src_dict, embed_tokens):

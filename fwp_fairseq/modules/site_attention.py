@@ -45,6 +45,7 @@ class SiteAttention(FairseqIncrementalState, FastWeightAttention):
     """
 
     batch_first = False
+    shows_weights_in_steps = False  # steps keep no keys of the source
 
     def __init__(
         self,

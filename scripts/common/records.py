@@ -61,7 +61,7 @@ def append(path: str | os.PathLike, *found: dict, key: Callable[[dict], object] 
     With ``key``, those whose key the file has already are left out. The file is locked meanwhile, so that parallel runs
     wait for each other, and of several with the same records one alone appends them. Raises OSError if they cannot be
     written (what was written is removed), TypeError or ValueError for values that JSON cannot represent, including NaN
-    and infinity, and ValueError if the file is one of benchmarks/results and the code had changes without a commit.
+    and infinity, and ValueError if the file is one of benchmarks/results and the code had uncommitted changes.
     """
     if Path(path).resolve().parent == FOLDER:  # a run may have begun without --record, in a checkout with changes
         for record in found:

@@ -54,7 +54,7 @@ def train(run: Run, gpus: Gpus) -> list[str]:
     freq = update_freq(preset, int(run.given.get("--max-tokens", flags["--max-tokens"])), world)
     flags |= {"--update-freq": freq, "--seed": run.seed, "--save-dir": f"{run.path}/checkpoints"}
     flags |= {"--num-workers": 2 if gpus else 0, "--log-format": "json"}
-    flags |= {"--distributed-world-size": world} if gpus else {"--cpu": True}
+    flags |= device(gpus) or {"--distributed-world-size": world}
     task = ["--task", "translation", *words_of(_direction(preset))]
     return ["fairseq-train", f"{run.data}/bin", *run.user_dir, *task, *run.train_words(flags)]
 

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from scripts.common.commands import DIRECTION, USER_DIR, words_of
+from scripts.common.commands import DIRECTION, USER_DIR, device, words_of
 from scripts.common.runner import run as runner
 from scripts.translation.commands import Gpus, decode
 from scripts.translation.preset import SMOKE_DECODING, TINY
@@ -67,12 +67,11 @@ def _train(run: Run, gpus: Gpus, stage: str, model: list[str], settings: dict, u
     limits = {"--lr": LR, "--total-num-update": updates, "--max-update": updates}
     chosen = run.preset.training | limits | settings
     checkpoints = run.checkpoint(stage).parent
-    device = {"--distributed-world-size": 1} if gpus else {"--cpu": True}
     return [
         *("fairseq-train", f"{run.data}/bin", *USER_DIR, "--task", "translation", *words_of(DIRECTION), *model),
         *words_of(chosen),
         *("--seed", str(run.seed), "--save-dir", str(checkpoints), "--keep-last-epochs", "1"),
-        *("--num-workers", "0", "--log-format", "json", *words_of(device)),
+        *("--num-workers", "0", "--log-format", "json", *words_of(device(gpus) or {"--distributed-world-size": 1})),
     ]
 
 

@@ -23,7 +23,7 @@ from .training import best, read_curve
 # Name of a bucket to the least and the greatest number of pieces of its sources, without the end of the sentence.
 BUCKETS = {"64": (0, 64), "128": (65, 128), "256": (129, 256), "more": (257, 10**9)}
 _LEAST = 20  # windows of a bucket on which two rows are compared
-_ONE_OF = 5  # of so many windows of other documents one is translated
+_ONE_OF = 5  # every fifth window of other documents is translated
 
 
 @dataclass(frozen=True)

@@ -75,7 +75,7 @@ def train(run: Run, gpus: Gpus = ()) -> list[str]:
         "--save-dir": f"{run.path}/checkpoints",
         "--num-workers": 1 if gpus else 0,
         "--log-format": "json",
-        **({"--distributed-world-size": len(gpus)} if gpus else {"--cpu": True}),
+        **(device(gpus) or {"--distributed-world-size": len(gpus)}),
     }
     task = ["--task", "fwp_language_modeling"]
     return ["fairseq-train", f"{run.data}/bin", *USER_DIR, *task, *run.train_words(flags)]
