@@ -108,10 +108,9 @@ def test_maps_and_normalizers(rule, feature_map, normalizer, masked):
 def test_favors_exponents_are_clipped(dtype):
     """A row of the projection, long enough, as input: its exponent exceeds the largest that counts."""
     x, phi = make("sum", 12, 12, dtype=dtype, d_key=128, H=1, feature_map=("favor", {"m": 5}))
-    scale = 128**-0.25
     for name, token in (("q", 3), ("k", 5), ("k", 7)):
-        x[name][:, token] = (phi.projection[token % 5] / scale).to(dtype)
-    keys = scale * x["k"].double()
+        x[name][:, token] = (128**0.25 * phi.projection[token % 5]).to(dtype)
+    keys = 128**-0.25 * x["k"].double()
     exponents = keys @ phi.projection.double().T - keys.square().sum(-1, keepdim=True) / 2
     assert exponents.max() > 40
     compare("sum", x, phi, looser=3)
