@@ -42,6 +42,9 @@ ROWS = (
     Row("decoder-and-encoder", {"": HEDGEHOG, "cross": SOFTMAX}, transfer=150),
     Row("decoder-and-cross", {"": HEDGEHOG, "encoder": SOFTMAX}, transfer=150),
     Row("hedgehog", {"": HEDGEHOG}, transfer=150, control=True),
+    # The same without a training of the maps: what is that worth?
+    Row("decoder-at-once", {"": SOFTMAX, "decoder": HEDGEHOG}, updates=410),
+    Row("at-once", {"": HEDGEHOG}, updates=410),
     Row("dpfp", {"": {"feature-map": "dpfp", "d-dot": 256}}, updates=400),
 )
 
