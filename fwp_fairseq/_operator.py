@@ -69,8 +69,8 @@ class Operator:
     def __init__(self, what: str, **backends: Backend):
         self.what, self.backends = what, backends
 
-    def choose(self, backend: str, like: Tensor, *call: Any) -> str:
-        """The name of the backend that computes the call, whose tensors are on the device of ``like``.
+    def choose(self, backend: str, *call: Any) -> str:
+        """The name of the backend that computes the call.
 
         Raises NotImplementedError, with every reason, when the named backend or no backend can serve it.
         """
@@ -92,7 +92,7 @@ class Operator:
 
     def __call__(self, backend: str, like: Tensor, call: Any) -> Any:
         """Runs the call on the named backend, or on the fastest that can serve it for ``auto``."""
-        name = self.choose(backend, like, call)
+        name = self.choose(backend, call)
         with without_autocast(like):
             return self.backends[name].run(call)
 

@@ -201,13 +201,17 @@ def build_known(options: dict, parameters: dict):
         raise ValueError(f"no model can be built with its options: {reason}") from None
 
 
-def check_size(options: dict, parameters: dict) -> None:
-    """Raises ValueError if no model can be built with the options, or one that is far larger than the checkpoint."""
+def check_size(options: dict, parameters: dict):
+    """The model that the options describe, without memory; None if they name none of fairseq's and our Transformers.
+
+    Raises ValueError if no model can be built with the options, or one that is far larger than the checkpoint.
+    """
     model = build_known(options, parameters)
     if model is None:
-        return
+        return None
     held = sum(tensor.numel() for tensor in parameters.values())
     for found, small in ((model.parameters(), _SMALL_MODEL), (model.buffers(), _LARGE_TABLES)):
         described = sum(tensor.numel() for tensor in found)
         if described > 4 * held + small:
             raise ValueError(f"its options describe a model of {described:,} numbers, but it holds {held:,}")
+    return model

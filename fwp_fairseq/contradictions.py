@@ -50,7 +50,7 @@ def _of_the_map(options: SiteOptions, site: str) -> Iterator[Contradiction]:
         yield Contradiction(("qk_norm", "feature_map"), why, "none, or another map")
     if options.source_window is not None:
         why = "fast weights keep no positions of the source"
-        yield Contradiction(("source_window", "feature_map"), why, "nothing, or softmax attention")
+        yield Contradiction(("source_window", "feature_map"), why, "left out, or softmax attention")
     if options.directions != "redrawn" and not issubclass(phi, RandomFeatures):
         yield Contradiction(("directions", "feature_map"), "this map has no random directions", "redrawn")
     if options.output_norm != "none" and options.normalizes[1]:
@@ -73,20 +73,20 @@ def _of_the_window(options: SiteOptions, site: str) -> Iterator[Contradiction]:
     if options.window is None:
         return
     if options.has_fast_net:
-        yield Contradiction(("window", _net_option(options)), "this net is read at every position", "nothing")
+        yield Contradiction(("window", _net_option(options)), "this net is read at every position", "left out")
     if options.update_rule != "sum":
         why = "what is read in the window and before it is added up"
-        yield Contradiction(("window", "update_rule"), why, "nothing, or the rule sum")
+        yield Contradiction(("window", "update_rule"), why, "left out, or the rule sum")
     if options.chosen_normalizer != "attention":
         why = "what is read in the window and before it is divided by the sum of both weights"
         if options.normalizer == "auto":  # an output norm has chosen another
-            yield Contradiction(("window", "output_norm"), why, "nothing, or no norm of the output")
-        yield Contradiction(("window", "normalizer"), why, "nothing, or the normaliser auto or attention")
+            yield Contradiction(("window", "output_norm"), why, "left out, or no norm of the output")
+        yield Contradiction(("window", "normalizer"), why, "left out, or the normaliser auto or attention")
 
 
 def _of_the_fast_net(options: SiteOptions, site: str) -> Iterator[Contradiction]:
     if options.fast_net_depth is not None and options.fast_net != "mlp":
-        yield Contradiction(("fast_net_depth", "fast_net"), "only the net mlp has blocks", "nothing, or the net mlp")
+        yield Contradiction(("fast_net_depth", "fast_net"), "only the net mlp has blocks", "left out, or the net mlp")
     if not options.has_fast_net:
         return
     option = _net_option(options)

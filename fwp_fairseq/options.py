@@ -35,7 +35,7 @@ class Option(NamedTuple):
     Attributes:
         name: in :class:`SiteOptions` and Python; ``--fwp-NAME`` with hyphens on the command line.
         title: what sentences call it.
-        default: its value if none is given; None of a number is explained in the help.
+        default: its value if none is given. The help says what None means for a number.
         values: each value with what it does; None for a whole number from 1 on.
         help: what the option does.
         sites: where it means something. An option of one site has a flag of that site alone.

@@ -1,6 +1,7 @@
 """Reads fairseq's checkpoints safely, and writes them completely or not at all."""
 
 import logging
+import zipfile
 from pathlib import Path
 
 import torch
@@ -25,6 +26,7 @@ def load(path: Path, mmap: bool = False) -> dict:
         raise CommandError(f"{path}: no such checkpoint")
     try:
         check_file(path)
+        mmap = mmap and zipfile.is_zipfile(path)  # not of a torch before 1.6
         state = torch.load(path, map_location="cpu", weights_only=True, mmap=mmap)
         check(state)
     except ValueError as error:

@@ -24,18 +24,17 @@ def refuse_not_finite(path: Path, parameters: dict) -> None:
 
 
 def complete(path: Path, parameters: dict, options: dict) -> dict:
-    """The parameters by the names that fairseq gives them today.
+    """The parameters of a Transformer of fairseq's or of a model of ours, by the names that fairseq gives them today.
 
     Raises CommandError if a model with these options, which is built without memory, has others or other shapes.
     """
-    from ..checkpoint_content import build, check_size
+    from ..checkpoint_content import check_size
     from ..models import attention_flags
 
     try:
-        check_size(options, parameters)
+        model = check_size(options, parameters)
     except ValueError as error:
         raise CommandError(f"{path}: {error}") from None
-    model = build(options, parameters, "meta")
     parameters = dict(parameters)
     model.upgrade_state_dict(parameters)
     for name, expected in model.state_dict().items():

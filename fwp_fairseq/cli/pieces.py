@@ -1,7 +1,5 @@
 """Learns SentencePiece BPE models."""
 
-from __future__ import annotations
-
 import io
 from collections.abc import Iterable
 

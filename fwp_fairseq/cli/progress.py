@@ -1,7 +1,5 @@
 """How far a fairseq-train is, by its log (--log-format json)."""
 
-from __future__ import annotations
-
 import json
 import math
 import re

@@ -41,8 +41,10 @@ def records_of(folders: list[Path], references: Path | None = None) -> list[dict
     """
     expected = None if references is None else [line.rstrip() for line in lines(str(references))]
     found, known = [], set()
-    for folder in map(Path.resolve, folders):  # so that the run has a name even if the folder is given as `checkpoints`
-        found += [_training(save_dir, folder, expected) for save_dir in sorted(_save_dirs(folder))]
+    folders = [folder.resolve() for folder in folders]  # a run has a name even if its folder is given as `checkpoints`
+    above = Path(os.path.commonpath(folders))
+    for folder in folders:
+        found += [_training(save_dir, above, expected) for save_dir in sorted(_save_dirs(folder))]
     for record in found:
         if (record["recipe"], record["seed"]) in known:  # a repeated training gets a row of its own
             record["recipe"] += record["name"]
@@ -62,19 +64,15 @@ def _save_dirs(folder: Path) -> Iterator[Path]:
             yield Path(name)
 
 
-def run_of(save_dir: Path) -> Path:
-    """The folder of the training, which is the parent of a save-dir named "checkpoints"."""
-    return save_dir.parent if save_dir.name == "checkpoints" else save_dir
-
-
 def _newest(save_dir: Path) -> Path:
     last = save_dir / "checkpoint_last.pt"
     return last if last.is_file() else max(save_dir.glob("checkpoint*.pt"), key=lambda path: path.stat().st_mtime)
 
 
-def _training(save_dir: Path, folder: Path, references: list[str] | None) -> dict:
-    run, checkpoint = run_of(save_dir), _newest(save_dir)
-    name = run.relative_to(folder).as_posix() if run.is_relative_to(folder) else run.name
+def _training(save_dir: Path, above: Path, references: list[str] | None) -> dict:
+    """The record of a training, which has its name from the path below the folder ``above``."""
+    run, checkpoint = save_dir.parent if save_dir.name == "checkpoints" else save_dir, _newest(save_dir)
+    name = run.relative_to(above).as_posix() if run.is_relative_to(above) else run.name
     state = load(checkpoint, mmap=True)
     own = plain((state.get("cfg") or {}).get("checkpoint") or {}).get("save_dir")
     prepared = run / "prepared.json"  # by fwp train, each of whose trainings has data in a folder of its own
@@ -195,9 +193,8 @@ def _numbers(text: str) -> dict[str, float]:
 
 
 def _outputs(run: Path, save_dir: Path) -> list[Path]:
-    """Translations in the folder of the training, or in a subfolder that is not another training."""
-    folders = {run, save_dir}
-    folders |= {path for path in run.iterdir() if path.is_dir() and not any(path.glob("checkpoint*.pt"))}
+    """Translations in the folder of the training, or in a subfolder in which there is no other training."""
+    folders = {run, save_dir} | {path for path in run.iterdir() if path.is_dir() and not any(_save_dirs(path))}
     kinds = ("generate-*.txt", "gen*.out", "translations.*")
     return [path for folder in folders for kind in kinds for path in folder.glob(kind)]
 

@@ -38,7 +38,7 @@ def _differentiate(ctx, grad_f):
     return up - down  # which has derivatives of its own
 
 
-# phi of x (..., n), (..., 2 n) in its type
+# From x, (..., n), to features of its type, (..., 2 n).
 softmax_pair = RowFunction(
     "softmax_pair",
     lambda x: torch.cat([x.softmax(-1), (-x).softmax(-1)], dim=-1),

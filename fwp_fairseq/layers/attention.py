@@ -201,7 +201,7 @@ class FastWeightAttention(nn.Module):
         """From what the heads read, (B, T, H, d_value), to the result for inputs x, in their layout and type."""
         if self.output_norm is not None:
             out = self.output_norm(out)
-        out = self._batch_first(out).reshape(x.shape).to(x.dtype)  # features may be wider than what they are of
+        out = self._batch_first(out).reshape(x.shape).to(x.dtype)  # features are float32 where x is half
         return self.out_proj(self.dropout_module(out))
 
     def _normed(self, x: Tensor) -> Tensor:

@@ -5,7 +5,7 @@ from torch import Tensor
 from .. import ops
 from .._operator import without_autocast
 from ..ops.both_ways import visible
-from ..ops.call import EPS, divide
+from ..ops.call import divide
 from ..ops.fast_weights import FUNCTIONS
 from ..options import SiteOptions
 from .features import Features
@@ -24,7 +24,7 @@ class Matrix(Memory):
         super().__init__(options, features, sizes)
         self.has_both_ways = options.passes == "both-ways"
         self.decoding = ops.Decoding(
-            options.update_rule, features.known_map, *options.normalizes, eps=EPS, backend=options.backend
+            options.update_rule, features.known_map, *options.normalizes, backend=options.backend
         )
 
     def queries(self, q: Tensor) -> Tensor:
@@ -45,7 +45,6 @@ class Matrix(Memory):
             key_padding_mask=key_padding_mask,
             normalize_features=self.features.normalize_features,
             normalize_output=self.features.normalize_output,
-            eps=EPS,
             backend=self.options.backend,
             initial_state=state,
             return_state=return_state,

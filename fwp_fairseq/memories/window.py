@@ -22,7 +22,7 @@ from .. import ops
 from .._operator import state_type, without_autocast
 from ..ops import state as states
 from ..ops import window as operator
-from ..ops.call import EPS, FastWeights
+from ..ops.call import FastWeights
 from ..options import SiteOptions
 from . import window_decoding
 from .features import Features
@@ -67,7 +67,7 @@ class Window(Memory):
     Parameters: ``weight`` (heads, d_key), u, and ``bias`` (heads,), b, which start as 0; those of the features.
 
     Cost per position and head: 2 w d_key multiplications in addition to those of the fast weights, which positions
-    up to the w-th do not need. A state holds w (2 d_key + 1) numbers more per head.
+    up to the w-th do not need. A state holds 2 w d_key numbers more per head, and w for all heads.
     """
 
     State = WindowState
@@ -77,7 +77,7 @@ class Window(Memory):
         self.size = options.window
         self.weight = nn.Parameter(torch.zeros(sizes.heads, sizes.d_key))
         self.bias = nn.Parameter(torch.zeros(sizes.heads))
-        self.far = ops.Decoding("sum", features.known_map, False, False, eps=EPS, backend=options.backend)
+        self.far = ops.Decoding("sum", features.known_map, False, False, backend=options.backend)
 
     def reset_parameters(self) -> None:
         nn.init.zeros_(self.weight)

@@ -19,6 +19,8 @@ logger = logging.getLogger(__name__)
 
 _MANY_UNKNOWN = 0.1  # of all tokens
 KEY = "longest_source"  # an entry of the state that fairseq saves for the task
+# What a task may have, also as a flag.
+_LIMITS = ("max_source_positions", "max_target_positions", "tokens_per_sample")
 
 
 @dataclass
@@ -42,7 +44,7 @@ class _Count:
         self.trained = getattr(task, KEY, None) or sys.maxsize
         self.long += sum(length > self.trained for length in lengths)
         self.longest = max(self.longest, *lengths)
-        if task.source_dictionary is not None:  # as it is for speech
+        if task.source_dictionary is not None:  # speech has none
             self.tokens += sum(lengths)
             self.unknown += int((sample["net_input"]["src_tokens"] == task.source_dictionary.unk()).sum())
         if generator.match_source_len:
@@ -99,13 +101,15 @@ def step_and_count(inference_step, self, generator, models, sample, *args, **kwa
 
 @around(FairseqTask, "filter_indices_by_size")
 def filter_or_say_how(filter_indices, self, *args, **kwargs):
-    """Names all four flags that a longer sentence needs; fairseq names the one that leaves it out."""
+    """Names every flag that a longer sentence needs; fairseq names the one that leaves it out."""
     try:
         return filter_indices(self, *args, **kwargs)
     except Exception as error:
         if not str(error).startswith("Size of sample"):
             raise
-        raise ValueError(
-            f"{error}, or take it with --max-source-positions N --max-target-positions N and, for positions that "
-            "are not learned, --model-overrides \"{'max_source_positions': N, 'max_target_positions': N}\""
-        ) from None
+        known = [name for name in _LIMITS if hasattr(self.args if self.cfg is None else self.cfg, name)]
+        advice = f"{error}, or take it with {' '.join(f'--{name} N'.replace('_', '-') for name in known)}"
+        if program("train") is None:
+            overrides = ", ".join(f"'{name}': N" for name in known)
+            advice += f' and, for positions that are not learned, --model-overrides "{{{overrides}}}"'
+        raise ValueError(advice) from None

@@ -15,7 +15,7 @@ from fairseq.trainer import Trainer
 
 from ..checkpoint_content import architecture, check, check_file, check_size, plain, section, why_unreadable
 from ..text import printable
-from . import around
+from . import around, program
 
 logger = logging.getLogger(__name__)
 
@@ -48,9 +48,9 @@ def load_and_name(load, path, arg_overrides=None, *args, **kwargs):
         reason = why_unreadable(error)
         if isinstance(error, ValueError) or "would run" in reason:
             raise RuntimeError(f"checkpoint {path} is refused: {reason}") from error
+        advice = ". Remove it to continue from an earlier one, e.g. with --restore-file" if program("train") else ""
         raise RuntimeError(
-            f"checkpoint {path} cannot be read (truncated or not a checkpoint): {reason}. "
-            "Remove it to continue from an earlier one, e.g. with --restore-file"
+            f"checkpoint {path} cannot be read (truncated or not a checkpoint): {reason.rstrip('.')}{advice}"
         ) from error
 
 

@@ -14,7 +14,7 @@ import torch
 from fairseq.distributed import utils as distributed_utils
 from fairseq.models import distributed_fairseq_model
 
-from . import around
+from . import around, program
 
 logger = logging.getLogger(__name__)
 
@@ -82,8 +82,11 @@ def call_or_say_why(call, cfg, main, **keywords):
     try:
         return call(cfg, main, **keywords)
     except KeyboardInterrupt:
-        logger.warning("interrupted; the same command continues from the last checkpoint")
+        continues = "; the same command continues from the last checkpoint" if program("train") else ""
+        logger.warning(f"interrupted{continues}")
         sys.exit(_INTERRUPTED)
+    except BrokenPipeError:  # what reads our output is gone, as in `fairseq-interactive ... | head`
+        raise
     except (RuntimeError, ConnectionError, EOFError) as error:
         if not isinstance(error, RuntimeError) or _DEAD_WORKER in str(error):
             reason = " ".join(str(error).split()) or type(error).__name__

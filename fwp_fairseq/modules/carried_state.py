@@ -75,7 +75,7 @@ class Segment:
             self._initial[decoder] = self.state.load(decoder)
         begins = (offsets if self.horizon is None else offsets % self.horizon) == 0
 
-        def zeroed(x: Tensor) -> Tensor:  # of a checkpoint it comes from the CPU
+        def zeroed(x: Tensor) -> Tensor:  # a state from a checkpoint is on the CPU
             return x.to(begins.device).masked_fill(begins.view(-1, *[1] * (x.dim() - 1)), 0)
 
         return changed(self._initial[decoder], zeroed)

@@ -213,7 +213,7 @@ class Decoding:
         """
         widest = dtype or reduce(torch.promote_types, [x.dtype for x in inputs])
         first = _to_dtype(inputs[0], widest)
-        OPERATORS[self.rule].choose(self.backend, first, self, first)
+        OPERATORS[self.rule].choose(self.backend, self, first)
         dtype = dtype or decoding_native.cached_type(first)
         strengths = [None if x is None else _to_dtype(x, state_type(dtype)) for x in strengths]
         return [_to_dtype(x, dtype) for x in inputs], strengths

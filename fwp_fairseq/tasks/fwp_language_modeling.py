@@ -19,8 +19,8 @@ from .stream_iterator import StreamIterator
 from .streams import Streams, Text, cut
 
 StateChoice = ChoiceEnum(["carried", "reset"])
-# A power of two that no stream has as many batches as.
-_UNLIMITED = 30
+# No stream has as many batches as 2 to this power.
+_MOST_DOUBLINGS = 30
 
 
 # Optional[X], not X | None: fairseq's parser reads types by their printed form. Fields without a help text make no
@@ -148,7 +148,7 @@ class FwpLanguageModelingTask(LanguageModelingTask):
 
     def train_step(self, sample, model, criterion, optimizer, update_num, ignore_grad=False):
         if self.args.fwp_carry_doubling:
-            batches = 2 ** min(update_num // self.args.fwp_carry_doubling, _UNLIMITED)
+            batches = 2 ** min(update_num // self.args.fwp_carry_doubling, _MOST_DOUBLINGS)
             sample["net_input"]["segment"].horizon = batches * self.args.tokens_per_sample
         return super().train_step(sample, model, criterion, optimizer, update_num, ignore_grad)
 

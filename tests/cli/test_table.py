@@ -102,7 +102,8 @@ def test_the_log_of_another_training_is_not_this_one_s(fwp_process, save, tmp_pa
     state["cfg"]["checkpoint"] = {"save_dir": "run/checkpoints"}
     run = tmp_path / "run"
     (run / "checkpoints").mkdir(parents=True)
-    torch.save(state, run / "checkpoints" / "checkpoint_last.pt")
+    of_old = {"_use_new_zipfile_serialization": False}  # as torch before 1.6 did
+    torch.save(state, run / "checkpoints" / "checkpoint_last.pt", **of_old)
     for name, save_dir, loss in (("train", "run/checkpoints", 7.771), ("other", "it's softmax/checkpoints", 0.056)):
         lines = [f"INFO | fairseq_cli.train | {{'checkpoint': {{'_name': None, 'save_dir': {save_dir!r}}}}}"]
         lines.append(f"epoch 001 | valid on 'valid' subset | loss {loss} | ppl 2")
@@ -114,9 +115,12 @@ def test_the_log_of_another_training_is_not_this_one_s(fwp_process, save, tmp_pa
     assert found.status == 0 and not found.err and (tmp_path / "one.svg").is_file()
     (row,) = csv.DictReader(io.StringIO(found.out))
     assert float(row["valid loss"]) == pytest.approx(7.771, abs=0.01) and float(row["BLEU"]) == pytest.approx(100)
+    inner = shutil.copytree(run, run / "inner")  # a training in the folder of another
+    (inner / "translations.de").write_text("fünf sechs sieben acht\n")
     shutil.copytree(run, tmp_path / "again" / "run")  # the same training twice has two rows, wherever it is found
-    twice = fwp_process("table", "--results", run, tmp_path / "again", "--format", "csv")
-    assert len(list(csv.DictReader(io.StringIO(twice.out)))) == 2
+    twice = fwp_process("table", "--results", run, tmp_path / "again", "--format", "csv", *more[2:])
+    scores = {row["training"]: round(float(row["BLEU"])) for row in csv.DictReader(io.StringIO(twice.out))}
+    assert scores == {"run": 100, "run/inner": 0, "again/run": 100, "again/run/inner": 0}
 
 
 def test_calls_that_make_no_sense(refused, tmp_path):

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from ... import ops
 from ..._operator import state_type, without_autocast
-from ...ops.call import EPS, STRENGTHS
+from ...ops.call import STRENGTHS
 from ...ops.recurrence import keep
 from ...ops.state import State
 from ...options import SiteOptions
@@ -142,7 +142,6 @@ class FastNet(Memory):
             key_padding_mask=run.pads,
             normalize_features=features.normalize_features,
             normalize_output=False,
-            eps=EPS,
             initial_state=None if W is None else (W, None),
             return_state=run.return_state,
             backend=self.options.backend,
