@@ -24,7 +24,7 @@ from scripts.data import multi30k
 ROOT = Path(__file__).resolve().parents[1]
 WORKER = Path(__file__).with_name("golden_worker.py")
 LINES = {"train": ("train", 1500), "valid": ("val", 40), "test": ("test_2016_flickr", 20)}
-# Cross-attention that shares its source adds in another order than fairseq's.
+# Two checkouts may add in another order.
 SCORES_WITHIN = 1e-6
 ARCH = ["--arch", "fwp_transformer_tiny"]
 TRAINING = [

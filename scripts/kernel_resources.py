@@ -18,7 +18,7 @@ from typing import NamedTuple
 ROOT = Path(__file__).resolve().parents[1]
 INSTANCES = ROOT / "csrc" / "cuda" / "kernels" / "instances"
 DEVICES = ("sm_80", "sm_90", "sm_120")
-SPILLED = 320  # bytes a thread, stored and loaded: little more than today's most
+SPILLED = 320  # bytes a thread, stored and loaded
 
 
 class Kernel(NamedTuple):

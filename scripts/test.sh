@@ -18,7 +18,7 @@ scripts/test.sh tests/ops -k delta -x
 
 environment variables
   FWP_REQUIRE      backends that must run, e.g. native,cuda: tests that would skip for lack of them fail instead
-  FWP_DATA         folder of corpora (default: ../shared/data); tests that need one are skipped without it
+  FWP_DATA         folder of corpora (default: ../shared/data); what it lacks is downloaded
   OMP_NUM_THREADS  default 1: the tests' tensors are small, more threads only wait for each other
 TEXT
     exit

@@ -10,7 +10,7 @@ PLUGIN = "fwp_fairseq"
 USER_DIR = ["--user-dir", PLUGIN]
 ROTARY = "scripts/plugins/rotary"  # softmax attention with rotary positions, which fairseq's Transformer has not
 TRAIN_MODULE = "fairseq_cli.train"
-# The languages of every corpus of the experiments but for one preset of bleu_vs_d_dot.
+# The languages of every experiment but for one preset of by_site.
 DIRECTION = {"--source-lang": "en", "--target-lang": "de"}
 
 

@@ -4,7 +4,6 @@ import os
 import queue
 import signal
 import subprocess
-import sys
 import threading
 import time
 from collections import deque
@@ -76,8 +75,7 @@ def run(
         raise RecipeError(
             f"{Path(command[0]).name} failed ({reason}). Its last lines:\n{end}\nThe whole output is in {log}."
         )
-    unit = 2**20 if sys.platform == "darwin" else 2**10
-    return Usage(time.monotonic() - begin, usage.ru_maxrss / unit)
+    return Usage(time.monotonic() - begin, usage.ru_maxrss / 2**10)
 
 
 def _follow(process: subprocess.Popen, out, tail: deque[str], on_line, on_tick) -> None:

@@ -65,7 +65,7 @@ def append(path: str | os.PathLike, *found: dict, key: Callable[[dict], object] 
     """
     if Path(path).resolve().parent == FOLDER:  # a run may have begun without --record, in a checkout with changes
         for record in found:
-            require_commit(record.get("environment") or record["evaluated"])
+            require_commit(record["environment"])
     lines = [_line(record) for record in found]  # what JSON cannot represent is refused before the file is made
     Path(path).parent.mkdir(parents=True, exist_ok=True)
     with open(path, "a+b", buffering=0) as file:

@@ -20,4 +20,4 @@ def _plain(result: dict) -> dict:
     score = float(result["score"])
     if not math.isfinite(score):
         raise RecipeError(f"BLEU is not a number: {score}")
-    return {"bleu": score, "signature": f"BLEU|{result['signature']}".replace("BLEU|BLEU|", "BLEU|")}
+    return {"bleu": score, "signature": f"BLEU|{result['signature']}"}

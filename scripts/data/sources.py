@@ -52,13 +52,13 @@ def unpacked(packed: bytes, source: object) -> bytes:
         raise DataError(f"{source}: not a complete gzip file ({error}); remove it or fetch it again") from None
 
 
-def provide(source: Source, target: Path, say: Callable[[str], object]) -> bool:
-    """Writes ``target`` from FWP_DATA, else from a download; returns False if it is there with the right checksum.
+def provide(source: Source, target: Path, say: Callable[[str], object]) -> None:
+    """Writes ``target`` from FWP_DATA, else from a download, unless it is there with the right checksum.
 
     Raises DataError.
     """
     if target.is_file() and hashlib.sha256(target.read_bytes()).hexdigest() == source.sha256:
-        return False
+        return
     target.parent.mkdir(parents=True, exist_ok=True)
     local = folder(source.corpus) / source.name
     found = next((path for path in (local.with_name(f"{local.name}.gz"), local) if path.is_file()), None)
@@ -78,7 +78,6 @@ def provide(source: Source, target: Path, say: Callable[[str], object]) -> bool:
         write_atomically(target, content)
     finally:
         part.unlink(missing_ok=True)
-    return True
 
 
 def download(url: str, target: Path, corpus: str, say: Callable[[str], object]) -> None:

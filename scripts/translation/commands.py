@@ -49,8 +49,8 @@ def _direction(preset: Preset) -> dict:
 def train(run: Run, gpus: Gpus) -> list[str]:
     preset, world = run.preset, max(1, len(gpus))
     flags = preset.model | run.row.flags | preset.training
-    if preset.precision != "fp32" and gpus:
-        flags[f"--{preset.precision}"] = True
+    if preset.fp16 and gpus:
+        flags["--fp16"] = True
     freq = update_freq(preset, int(run.given.get("--max-tokens", flags["--max-tokens"])), world)
     flags |= {"--update-freq": freq, "--seed": run.seed, "--save-dir": f"{run.path}/checkpoints"}
     flags |= {"--num-workers": 2 if gpus else 0, "--log-format": "json"}
@@ -81,7 +81,7 @@ def decode(tool: str, run: runner.Run, checkpoint: Path, flags: dict, on_gpu: bo
 def generate(run: Run, gpus: Gpus) -> list[str]:
     flags = _direction(run.preset) | {"--gen-subset": run.preset.test} | run.preset.decoding
     flags |= {"--num-workers": 0, "--log-format": "none", "--results-path": run.generated.parent}
-    if gpus and run.preset.precision == "fp16":
+    if gpus and run.preset.fp16:
         flags["--fp16"] = True
     return decode("fairseq-generate", run, run.checkpoint, flags, bool(gpus))
 

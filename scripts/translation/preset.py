@@ -25,14 +25,16 @@ class Preset:
 
     - `rows`: the models. A row has a `name`, the `flags` of fairseq-train that choose its attention, its `feature_map`,
       `update_rule`, `normalizer` and `d_dot`, and in `recorded` what records hold of it beside these.
+    - `model`, `training`, `decoding`: flags of fairseq-train and of fairseq-generate that all rows have.
     - `source`, `target`: the languages.
     - `tokens_per_update`: the tokens that an update sees, with any number of GPUs.
     - `test`: the test set among those of fairseq-preprocess.
     - `reference`: its raw text in the target language, a file in the folder of the data.
-    - `precision`: fp32, fp16 or bf16; on a CPU it is always fp32.
+    - `fp16`: whether a GPU computes in float16.
     - `on_a_cpu`: how long a run would take on a CPU, if this is so long that it must be asked for.
     - `average`: the number of last epochs whose checkpoints are averaged; if None, the best checkpoint is used.
     - `distributed`: whether one run can use several GPUs.
+    - `compound_split`: whether German compounds are also scored in parts, as the paper does.
     - `table`: what its records are of.
     """
 
@@ -46,7 +48,7 @@ class Preset:
     test: str = "test"
     source: str = "en"
     target: str = "de"
-    precision: str = "fp32"
+    fp16: bool = False
     on_a_cpu: str | None = None
     average: int | None = None
     distributed: bool = False

@@ -102,8 +102,7 @@ def test_the_log_of_another_training_is_not_this_one_s(fwp_process, save, tmp_pa
     state["cfg"]["checkpoint"] = {"save_dir": "run/checkpoints"}
     run = tmp_path / "run"
     (run / "checkpoints").mkdir(parents=True)
-    of_old = {"_use_new_zipfile_serialization": False}  # as torch before 1.6 did
-    torch.save(state, run / "checkpoints" / "checkpoint_last.pt", **of_old)
+    torch.save(state, run / "checkpoints/checkpoint_last.pt", _use_new_zipfile_serialization=False)  # of torch 1.5
     for name, save_dir, loss in (("train", "run/checkpoints", 7.771), ("other", "it's softmax/checkpoints", 0.056)):
         lines = [f"INFO | fairseq_cli.train | {{'checkpoint': {{'_name': None, 'save_dir': {save_dir!r}}}}}"]
         lines.append(f"epoch 001 | valid on 'valid' subset | loss {loss} | ppl 2")

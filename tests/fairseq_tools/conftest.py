@@ -1,6 +1,5 @@
 """A tiny corpus and tiny models, made once, and a way to run fairseq's tools on them."""
 
-import gzip
 import math
 import os
 import re
@@ -8,14 +7,14 @@ import subprocess
 import sys
 from dataclasses import asdict, dataclass
 from functools import partial
-from itertools import count, islice
+from itertools import count
 from pathlib import Path
 
 import pytest
 import sentencepiece
 import torch
 
-from scripts.data import sources
+from scripts.data import multi30k
 from tests import fork_client, shared
 from tests.forked import Python
 from tests.pages import ROOT
@@ -164,11 +163,6 @@ class Tools:
         return torch.load(self.folder / path, map_location="cpu", weights_only=True)
 
 
-def _read(name: str, number: int) -> list[str]:
-    with gzip.open(sources.folder("multi30k") / f"{name}.gz", "rt", encoding="utf-8") as file:
-        return [line.strip() for line in islice(file, number)]
-
-
 @pytest.fixture(scope="session")
 def tools(tmp_path_factory, forked_python):
     """The tools, in a folder with raw, encoded and binarised text: sets train, valid, test and test1.
@@ -186,13 +180,15 @@ def tools(tmp_path_factory, forked_python):
 
 def _make_corpus(tools: Tools) -> None:
     folder = tools.common
-    for name in ("raw", "bpe"):
+    for name in ("raw", "bpe", "multi30k"):
         (folder / name).mkdir()
+    multi30k.provide(folder / "multi30k", print)
     for language in ("en", "de"):
         for name, number in SIZES.items():
-            lines = _read(f"{name}.{language}", number)
-            (folder / "raw" / f"{name}.{language}").write_text("\n".join(lines) + "\n", encoding="utf-8")
-        words = " ".join(_read(f"val.{language}", 60)).split()
+            lines = (folder / f"multi30k/{name}.{language}").read_text("utf-8").split("\n")
+            text = "".join(f"{line.strip()}\n" for line in lines[:number])
+            (folder / "raw" / f"{name}.{language}").write_text(text, encoding="utf-8")
+        words = " ".join(lines[:60]).split()
         (folder / "raw" / f"long.{language}").write_text(
             " ".join(words[:300]) + "\n" + " ".join(words[:600]) + "\n", encoding="utf-8"
         )

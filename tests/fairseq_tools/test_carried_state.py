@@ -1,6 +1,5 @@
 """fairseq's tools on streams of text: --task fwp_language_modeling on the characters of Tiny Shakespeare."""
 
-import gzip
 import json
 import re
 import shlex
@@ -10,6 +9,7 @@ from functools import partial
 import pytest
 
 from scripts.data import sources
+from scripts.experiments.language_models.data import TINY_SHAKESPEARE
 from tests.fairseq_tools.test_distributed import assert_equal, by_hand
 from tests.pages import ROOT, block, command, commands
 
@@ -36,9 +36,8 @@ def characters(lines):
 
 @pytest.fixture(scope="module")
 def train(tools):
-    with gzip.open(sources.folder("tinyshakespeare") / "input.txt.gz", "rt", encoding="utf-8") as file:
-        lines = file.read().splitlines()
-    (tools.folder / "shakespeare").mkdir()
+    sources.provide(TINY_SHAKESPEARE, tools.folder / "shakespeare/all", print)
+    lines = (tools.folder / "shakespeare/all").read_text("utf-8").splitlines()
     for name, part in {"train": lines[:80], "valid": lines[80:92]}.items():
         (tools.folder / "shakespeare" / name).write_text(characters(part), encoding="utf-8")
     tools.run(

@@ -8,19 +8,17 @@ from fairseq.tasks import FairseqTask
 from fwp_fairseq.mends import lengths
 
 
-@pytest.mark.parametrize("trains", [True, False])
-def test_the_flags_that_a_longer_line_needs_are_those_of_the_task(trains):
+def test_the_flags_that_a_longer_line_needs_are_those_of_the_task():
     task = FairseqTask(SimpleNamespace(max_target_positions=None, tokens_per_sample=8))
     lines = mock.Mock(**{"filter_indices_by_size.return_value": ([], [0])})
-    with mock.patch.object(lengths, "program", lambda name: trains or None), pytest.raises(ValueError) as error:
-        task.filter_indices_by_size([0], lines, max_positions=8)
-    flags, _, overrides = str(error.value).partition(" and, for positions that are not learned, ")
-    assert flags.endswith("or take it with --max-target-positions N --tokens-per-sample N")
-    assert overrides == ("" if trains else "--model-overrides \"{'max_target_positions': N, 'tokens_per_sample': N}\"")
+    for training, end in ((None, "{'max_target_positions': N, 'tokens_per_sample': N}\""), (lengths, " N")):
+        with mock.patch.object(lengths, "program", lambda _, found=training: found), pytest.raises(ValueError) as error:
+            task.filter_indices_by_size([0], lines, max_positions=8)
+        assert "take it with --max-target-positions N --tokens-per-sample N" in str(error.value)
+        assert str(error.value).endswith(end)
 
 
 def test_speech_has_no_unknown_words():
-    """It has frames, and no dictionary of them."""
     count = lengths._Count(sentences=1)  # so that it is not told at the end of the process
     generator = SimpleNamespace(match_source_len=False, max_len_a=0, max_len_b=5, max_len=100)
     sample = {"net_input": {"src_tokens": torch.randn(2, 20, 10), "src_lengths": torch.tensor([20, 15])}}

@@ -40,10 +40,16 @@ def test_three_stages_are_measured(root, capsys):
     assert command[command.index("--data-name") + 1] == "two words" and "of-an-attacker" not in command
 
 
+def test_the_conversion_of_another_model_is_not_that_of_this_one(root, capsys):
+    assert run() == run() == 0
+    (root / "other.pt").write_text("other")
+    assert run(checkpoint="other.pt") == 1 and "checkpoint: expected" in capsys.readouterr().err
+
+
 def test_missing_checkpoint_is_named_with_the_command_that_makes_it_and_flags_are_refused(root, capsys):
     assert run(checkpoint="no.pt") == 1
     error = capsys.readouterr().err
-    assert "no.pt: no such file" in error and "scripts/quickstart.sh --baseline --seed 1 makes it" in error
+    assert error == "error: no.pt: no such file; scripts/quickstart.sh --baseline --seed 1 makes it\n"
     with pytest.raises(SystemExit):
         recipe.main(["--preset", "quickstart", "--", "--fwp-feature-map", "elu"])
     assert "--fwp-feature-map elu: expected no flags after --" in capsys.readouterr().err and calls(root) == []

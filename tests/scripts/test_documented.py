@@ -4,6 +4,7 @@ import shlex
 
 import pytest
 
+from scripts.common.commands import PYTHON
 from scripts.common.runner.options import ON_FINISHED
 from scripts.experiments.__main__ import main
 from scripts.results.__main__ import main as results
@@ -19,7 +20,7 @@ def test_experiments(line, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     more = ["--cpu"] if "--prepare" in line else []  # which needs no GPU; what is printed, where wmt14 trains, would
     assert main([*shlex.split(line)[3:], "--dry-run", *more]) == 0
-    assert capsys.readouterr().out.startswith("# ")
+    assert capsys.readouterr().out.startswith(("# ", f"{PYTHON} -m "))
     assert not list(tmp_path.iterdir())
 
 

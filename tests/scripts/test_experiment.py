@@ -181,7 +181,6 @@ sys.exit(recipe.main({SMOKE!r}))
     )
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="a tool outlives its killed caller elsewhere")
 def test_killed_in_the_middle_it_repeats_no_work_and_doubles_no_record(root):
     log = root / "runs/bleu_vs_d_dot/smoke/dpfp-256-seed1/train.log"
     with as_a_process(root, FAKE="hang after epoch 2", FAKE_IN="dpfp-256-seed1") as running:

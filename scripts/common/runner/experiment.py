@@ -55,7 +55,7 @@ class Experiment(ABC):
     steps: tuple[str, ...] = ("train",)
     goes_on = "a training goes on from its last epoch"
     takes_flags = True
-    own_flags: tuple[str, ...] = ("--seed", "--save-dir")
+    own_flags: tuple[str, ...] = ("--seed", "--save-dir", "--log-format")
     run_type: type[Run] = Run
 
     # Options
@@ -67,6 +67,10 @@ class Experiment(ABC):
     def check_options(self, parser: options.Parser, given: argparse.Namespace) -> None:
         """Refuses values that are wrong or contradict each other, by parser.error."""
         return
+
+    def has_unrecorded(self, given: argparse.Namespace) -> bool:
+        """Whether an option is given that records do not have; of a recorded run, its folder alone tells the value."""
+        return bool(given.more)
 
     # Runs
 
@@ -173,14 +177,14 @@ class Experiment(ABC):
         missing = [run for run in runs if self.key_of(run) not in known]
         devices = self.devices(given)
         explanation = self.explain(given, runs[0], devices[0])
-        for run in runs if given.more else ():  # of a recorded run the flags are known by its folder alone
+        for run in runs if self.has_unrecorded(given) else ():
             if run not in missing and run.path.is_dir():
                 Folder(run.path, self.steps).claim(self.configuration(run, devices[0]))
         commands = {run.name: self.commands(run, devices[0]) for run in missing}
         if given.dry_run:
-            print(f"# {explanation}", *map(printed, self.preparation(given)), sep="\n")
-            for name, lines in commands.items():
-                print(f"\n# {name}", *map(printed, lines), sep="\n")
+            first = [f"# {explanation}"] * bool(explanation) + list(map(printed, self.preparation(given)))
+            blocks = [first, *([f"# {name}", *map(printed, lines)] for name, lines in commands.items())]
+            print("\n\n".join("\n".join(block) for block in blocks if block))
             return 0
         if given.record:
             records.require_commit()

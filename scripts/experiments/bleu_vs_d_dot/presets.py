@@ -45,7 +45,7 @@ WMT14 = Preset(
     compound_split=True,
     on_a_cpu="years",
     rows=ROWS,
-    precision="fp16",
+    fp16=True,
 )
 
 MULTI30K = multi30k(ROWS)

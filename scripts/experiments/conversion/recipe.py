@@ -53,6 +53,9 @@ decoding before and after, on the test set and with long outputs.
             table = self.table_of_others or given.preset.table
             given.preset = replace(given.preset, model=given.checkpoint, table=table)
 
+    def has_unrecorded(self, given: argparse.Namespace) -> bool:
+        return getattr(given, "checkpoint", None) is not None  # the quick start has no such option
+
     def prepare(self, given: argparse.Namespace) -> None:
         for seed in given.seeds:
             checkpoint = Path(given.preset.model.replace("{seed}", str(seed)))

@@ -42,10 +42,12 @@ ROWS = (
     Row("decoder-and-encoder", {"": HEDGEHOG, "cross": SOFTMAX}, transfer=150),
     Row("decoder-and-cross", {"": HEDGEHOG, "encoder": SOFTMAX}, transfer=150),
     Row("hedgehog", {"": HEDGEHOG}, transfer=150, control=True),
-    # The same without a training of the maps: what is that worth?
+    Row("dpfp", {"": {"feature-map": "dpfp", "d-dot": 256}}, updates=400),
+)
+# Without a training of the maps, for as many updates of the preset `multi30k` in all.
+AT_ONCE = (
     Row("decoder-at-once", {"": SOFTMAX, "decoder": HEDGEHOG}, updates=410),
     Row("at-once", {"": HEDGEHOG}, updates=410),
-    Row("dpfp", {"": {"feature-map": "dpfp", "d-dot": 256}}, updates=400),
 )
 
 
@@ -70,8 +72,8 @@ class Preset:
     long: int = 1000
     smoke: bool = False
     rows: tuple[Row, ...] = ROWS
-    distributed: bool = field(default=False, init=False)
-    on_a_cpu: None = field(default=None, init=False)
+    distributed = False
+    on_a_cpu = None
 
 
 QUICKSTART = Preset(
@@ -87,6 +89,7 @@ MULTI30K = Preset(
     "python -m scripts.experiments bleu_vs_d_dot --preset multi30k --rows softmax --seeds {seed}",
     updates=260,  # a fifth of the first training
     table="finetune",
+    rows=(*ROWS, *AT_ONCE),
 )
 SMOKE = replace(
     QUICKSTART,

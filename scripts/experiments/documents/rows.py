@@ -67,7 +67,7 @@ ROWS = (
     _ROTARY,
     *_with("lr-1.5e-3", {"--lr": "1.5e-3"}),
     *_with("lr-6e-3", {"--lr": "6e-3"}),
-    # About the share of the updates that the warm-up has in whole trainings.
+    # In the preset `short` about the share of the updates that the warm-up has in `long`.
     *_with("warmup-250", {"--warmup-updates": 250}),
 )
 # As many tokens as in 3,000 updates, in smaller and in larger batches.

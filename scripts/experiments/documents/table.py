@@ -59,7 +59,7 @@ def _note(rows: list[dict]) -> str:
 def _plot(rows: list[dict]) -> Plot:
     """Validation loss over updates, of the newest record of each row, and BLEU by length of the source."""
     curves, scores, tried = [], [], {row.name for row in TRIED}
-    places = {name: x for x, name in enumerate(name for name in _SCORES if name.startswith("to ") or name == "more")}
+    places = {_title(bucket): x for x, bucket in enumerate(BUCKETS)}
     for row in rows:
         if row["row"] in tried:
             continue
@@ -82,6 +82,10 @@ def _flat_windows(record: dict) -> dict:
         fields[f"{words} words"] = test["buckets"]["all"]["bleu"]
         fields[f"{words} words, more"] = test["buckets"].get("more", {}).get("bleu")
     return {"window": None} | record | fields
+
+
+def _mean_windows(records: list[dict]) -> dict:
+    return over_seeds(*_WINDOW_FIELDS)([_flat_windows(record) for record in records])
 
 
 def _window_note(rows: list[dict]) -> str:
@@ -149,7 +153,7 @@ TABLES = {
             **{name: number(name, ".2f") for name in _WINDOW_FIELDS},
         },
         key=itemgetter("documents", "row"),
-        combine=lambda records: over_seeds(*_WINDOW_FIELDS)([_flat_windows(record) for record in records]),
+        combine=_mean_windows,
         select={"table": "documents_others", "preset": LONG.name},
         note=_window_note,
     ),
@@ -162,7 +166,7 @@ TABLES = {
             **{name: number(name, ".2f") for name in _WINDOW_FIELDS},
         },
         key=_window_key,
-        combine=lambda records: over_seeds(*_WINDOW_FIELDS)([_flat_windows(record) for record in records]),
+        combine=_mean_windows,
         select={"preset": LONG.name, "corpus": "pinned"},
         note=_window_note,
     ),

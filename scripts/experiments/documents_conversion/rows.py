@@ -29,7 +29,6 @@ class Preset(rows.Preset):
     documents: presets.Preset
     words: int
     one_of: int
-    updates: int
     table: str = "documents_conversion"
 
     @property

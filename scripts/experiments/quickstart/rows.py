@@ -13,8 +13,7 @@ class Row:
     flags: dict
     feature_map: str
     update_rule: str | None = None
-    d_dot: int | None = None
-    normalizer: None = None
+    d_dot = normalizer = None
 
     @property
     def recorded(self) -> dict:

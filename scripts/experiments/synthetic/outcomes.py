@@ -4,6 +4,8 @@ from typing import NamedTuple
 
 from scripts.common.published import tables
 
+_published = tables(__file__)
+
 
 class Outcome(NamedTuple):
     """The result of a run. ``loss`` is the best evaluation loss, None if all were NaN."""
@@ -23,5 +25,5 @@ def of_record(record: dict) -> Outcome:
 
 def published(setting: int) -> dict[tuple[str, int], Outcome]:
     """Maps models and numbers of keys to what the authors published of them."""
-    rows = tables(__file__)("losses")
+    rows = _published("losses")
     return {(row["model"], row["S"]): Outcome(row["loss"], row["solved"]) for row in rows if row["setting"] == setting}
