@@ -105,9 +105,9 @@ def filter_or_say_how(filter_indices, self, *args, **kwargs):
     try:
         return filter_indices(self, *args, **kwargs)
     except Exception as error:
-        if not str(error).startswith("Size of sample"):
-            raise
         known = [name for name in _LIMITS if hasattr(self.args if self.cfg is None else self.cfg, name)]
+        if not known or not str(error).startswith("Size of sample"):
+            raise
         advice = f"{error}, or take it with {' '.join(f'--{name} N'.replace('_', '-') for name in known)}"
         if program("train") is None:
             overrides = ", ".join(f"'{name}': N" for name in known)
