@@ -39,6 +39,12 @@ def test_right_ones_pass(name, rule):
     assert set(errors) == {"out", "q", "k", "v"} | beta and max(errors.values()) < 1e-4
 
 
+@pytest.mark.needs("native")
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_ours_pass(dtype):
+    assert gate.check("ours", IMPLEMENTATIONS["ours"], case(dtype=dtype), "cpu")["out"] < 5e-3
+
+
 @pytest.mark.parametrize(
     "change", [lambda y: -y, lambda y: y.roll(1, dims=1), lambda y: y * 1.001, lambda y: y + torch.nan]
 )
