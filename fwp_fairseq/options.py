@@ -79,7 +79,7 @@ _DECODER, _ENCODER = ("decoder",), ("encoder",)
 OPTIONS: dict[str, Option] = {option.name: option for option in (
     Option(
         "feature_map", "feature map", "dpfp",
-        {"softmax": "stock attention"} | {name: cls.title for name, cls in _MAPS.items()},
+        {"softmax": "fairseq's own attention"} | {name: cls.title for name, cls in _MAPS.items()},
         "the feature map phi; fast weights have no attention weights to drop, so there attention dropout acts on the "
         "values read",
         of_softmax=True, kept="always",
@@ -103,8 +103,8 @@ OPTIONS: dict[str, Option] = {option.name: option for option in (
     Option(
         "normalizer", "normaliser", "auto",
         {
-            "auto": "the paper's choice: "
-            + ", ".join(f"{normalizer} for {rule}" for rule, normalizer in USUAL_NORMALIZERS.items()),
+            "auto": ", ".join(f"{normalizer} for {rule}" for rule, normalizer in USUAL_NORMALIZERS.items())
+            + ", but none for attention with a norm of the output or a fast net",
             "attention": "divides by the accumulated keys", "sum": "divides features by their sum",
             "both": "does both", "none": "divides nothing", "l2": "divides features by their length",
         },
@@ -135,7 +135,7 @@ OPTIONS: dict[str, Option] = {option.name: option for option in (
             "delta": "Delta-Delta Net, a matrix writes a second one",
             "fwp1991": "one matrix that goes through tanh after each write, by the rule sum",
         },
-        "the net that is written at each position; fwp1991 needs the rule sum, the others and feedback the rule delta",
+        "the net that is written at each position; fwp1991 needs the rule sum, rnn, lstm, mlp, delta and feedback the rule delta",
         sites=_DECODER,
     ),
     Option(
@@ -164,7 +164,7 @@ OPTIONS: dict[str, Option] = {option.name: option for option in (
     ),
     Option(
         "directions", "directions of random features", "redrawn",
-        {"redrawn": "others for each update of a training", "fixed": "in training those of evaluation"},
+        {"redrawn": "new ones for each update of a training", "fixed": "those of evaluation throughout"},
         "the directions of the maps favor and rfa",
         kept="never",
     ),
