@@ -33,6 +33,7 @@ PARTS = {"auto": ("cpu", "cuda"), "none": (), "cpu": ("cpu",), "cuda": ("cpu", "
 SOURCES = {"cpu": ("csrc/*.cpp", "csrc/cpu/*.cpp"), "cuda": ("csrc/cuda/*.cpp", "csrc/cuda/kernels/instances/*.cu")}
 DEVICES = "8.0;9.0;12.0"  # the default without a GPU: A100; H100 and H200; the RTX series from 5000 on
 OLDEST = 8.0  # the compute capability that the kernels need
+OLD = re.compile("Kepler|Maxwell|Pascal|Volta|Turing")  # torch's names of older devices
 SECONDS = {"cpu": 33, "cuda": 40}  # time of one processor per source (and device), for the estimate
 
 TARGET = os.environ.get("FWP_BUILD", "auto")
@@ -73,8 +74,8 @@ def obstacle(part):
         return f"torch cannot be imported while building (pip install --no-build-isolation): {error}"
     record["torch"] = torch.__version__
     compiler = cpp_extension.get_cxx_compiler().split()  # CXX="ccache g++"
-    if shutil.which(compiler[0]) is None:
-        return f"no C++ compiler: {compiler[0]} is not on PATH"
+    if not compiler or shutil.which(compiler[0]) is None:
+        return f"no C++ compiler: {' '.join(compiler) or 'CXX is empty'}, expected a program on PATH"
     record["compiler"] = version(compiler, "(.+)")
     if part == "cpu":
         return None
@@ -103,7 +104,9 @@ def served_devices(wanted):
     """Of a list such as NVIDIA's containers have, what the kernels can be compiled for; with PTX for newer devices."""
     entries = [entry for entry in re.split("[; ]+", wanted) if entry]
     number = {entry: re.match(r"\d+\.\d+", entry) for entry in entries}
-    kept = [entry for entry in entries if not number[entry] or float(number[entry][0]) >= OLDEST]
+    kept = [
+        entry for entry in entries if (float(number[entry][0]) >= OLDEST if number[entry] else not OLD.match(entry))
+    ]
     if left_out := [entry for entry in entries if entry not in kept]:
         text = f"not compiling for compute capability {', '.join(left_out)}: the kernels need {OLDEST}"
         print(f"fwp_fairseq: {text}", file=sys.stderr, flush=True)

@@ -67,7 +67,6 @@ def main(argv: list[str] | None = None) -> int:
     implementations = {name: IMPLEMENTATIONS[name] for name in names}
     seconds = arguments.seconds or (1.0 if arguments.device == "cpu" else 0.1)
     cases = session.chosen(CASES[arguments.device])
-    capability = torch.ops.fwp.cpu_capability() if arguments.device == "cpu" else None
     print(f"{session.where}, commit {session.environment['commit']}; ratios are ours over the other")
     for case in session.until_deadline(cases):
         decoding = case.part in ("decode", "reorder")
@@ -86,7 +85,7 @@ def main(argv: list[str] | None = None) -> int:
         session.record(
             table="decode-step" if decoding else "attention", part=case.part, dtype=case.dtype,
             rule=case.rule, rows=case.rows, length=case.length, d_dot=case.d_dot,
-            ratios=ratios, threads=1, capability=capability, **found,
+            ratios=ratios, threads=1, capability=session.capability, **found,
         )  # fmt: skip
     return session.status()
 

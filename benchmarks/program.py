@@ -55,6 +55,13 @@ class Session:
         gpu = self.environment["gpu"] if self.arguments.device == "cuda" else None
         return gpu or f"{self.environment['cpu']}, {torch.backends.cpu.get_cpu_capability()}"
 
+    @property
+    def capability(self) -> str | None:
+        """The instruction set of the compiled kernels; None on a GPU and without them."""
+        operators = torch.ops.fwp
+        on_cpu = self.arguments.device == "cpu" and hasattr(operators, "cpu_capability")
+        return operators.cpu_capability() if on_cpu else None
+
     def chosen(self, cases: list) -> list:
         """Returns the cases that --only selects; with --list prints them and ends the program."""
         found = [case for case in cases if re.search(self.arguments.only or "", case.name)]

@@ -97,7 +97,6 @@ def main(argv: list[str] | None = None) -> int:
             session.failed.append(f"{name}: error {difference:.3g} against the reference, {_TOLERANCE:g} is allowed")
     if session.failed:
         return session.status()
-    capability = torch.ops.fwp.cpu_capability() if arguments.device == "cpu" else None
     print(f"{session.where}, commit {session.environment['commit']}; ratios to the delta rule")
     for case in session.until_deadline(cases):
         found = fastest(
@@ -107,7 +106,7 @@ def main(argv: list[str] | None = None) -> int:
         cells = (f"{name} {seconds * 1e3:.2f} ms ({ratios[name]:.2f})" for name, seconds in found.seconds.items())
         print(f"{case.name:20}", "  ".join(cells), flush=True)
         session.record(
-            **case._asdict(), rows=ROWS, heads=HEADS, d=WIDTH, threads=1, capability=capability, ratios=ratios,
+            **case._asdict(), rows=ROWS, heads=HEADS, d=WIDTH, threads=1, capability=session.capability, ratios=ratios,
             seconds=found.seconds, clocks=found.clocks,
         )  # fmt: skip
     return session.status()

@@ -63,8 +63,9 @@ def arguments(argv: list[str] | None) -> argparse.Namespace:
     for name in ("updates", "batch_size", "segment", "threads"):
         if getattr(args, name) < 1:
             parser.error(f"--{name.replace('_', '-')} {getattr(args, name)}: expected at least 1")
-    if args.temperature <= 0:
-        parser.error(f"--temperature {args.temperature}: expected more than 0")
+    for name in ("lr", "temperature"):
+        if not 0 < getattr(args, name) < math.inf:
+            parser.error(f"--{name} {getattr(args, name)}: expected more than 0")
     return args
 
 
@@ -216,6 +217,9 @@ def main(argv: list[str] | None = None) -> int:
         problem, status = refused.args
         print(f"tiny_shakespeare: error: {problem}", file=sys.stderr)
         return status
+    except OSError as error:
+        print(f"tiny_shakespeare: error: {error}", file=sys.stderr)
+        return 1
 
 
 if __name__ == "__main__":

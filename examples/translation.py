@@ -28,8 +28,9 @@ if __name__ == "__main__":
 import torch  # noqa: E402
 
 from fwp_fairseq.cli.checkpoint import load_model  # noqa: E402
-from fwp_fairseq.cli.errors import CommandError  # noqa: E402
+from fwp_fairseq.cli.errors import CommandError, UsageError, refuse_below  # noqa: E402
 from fwp_fairseq.cli.plugin import import_plugin  # noqa: E402
+from fwp_fairseq.cli.translator import pieces_of  # noqa: E402
 from fwp_fairseq.files import write_atomically  # noqa: E402
 
 
@@ -50,10 +51,7 @@ def arguments(argv: list[str] | None) -> argparse.Namespace:
 
 def encode(args: argparse.Namespace, dictionary) -> torch.Tensor:
     pieces = args.sentence
-    if args.spm:
-        import sentencepiece
-
-        processor = sentencepiece.SentencePieceProcessor(model_file=str(args.spm))
+    if processor := pieces_of(args.checkpoint, args.data, str(args.spm or "none")):
         pieces = " ".join(processor.encode(args.sentence, out_type=str))
     return dictionary.encode_line(pieces, add_if_not_exist=False, append_eos=True).long()
 
@@ -155,9 +153,9 @@ def run(args: argparse.Namespace) -> None:
         import matplotlib  # noqa: F401
     except ImportError as error:
         raise CommandError(f"{error}; pip install matplotlib") from None
-    for path in filter(None, (args.checkpoint, args.spm)):
-        if not path.is_file():
-            raise CommandError(f"{path}: no such file")
+    if not args.checkpoint.is_file():
+        raise CommandError(f"{args.checkpoint}: no such file")
+    refuse_below(args, 1, "--beam")
     model, task = load_model(args.checkpoint, args.data)
     model.eval()
     source = encode(args, task.source_dictionary)
@@ -197,7 +195,7 @@ def run(args: argparse.Namespace) -> None:
 def main(argv: list[str] | None = None) -> int:
     try:
         run(arguments(argv))
-    except CommandError as error:
+    except (CommandError, UsageError, OSError) as error:
         print(f"translation: error: {error}", file=sys.stderr)
         return 1
     return 0

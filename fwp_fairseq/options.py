@@ -135,7 +135,8 @@ OPTIONS: dict[str, Option] = {option.name: option for option in (
             "delta": "Delta-Delta Net, a matrix writes a second one",
             "fwp1991": "one matrix that goes through tanh after each write, by the rule sum",
         },
-        "the net that is written at each position; fwp1991 needs the rule sum, rnn, lstm, mlp, delta and feedback the rule delta",
+        "the net that is written at each position; fwp1991 needs the rule sum, rnn, lstm, mlp, delta and feedback the "
+        "rule delta",
         sites=_DECODER,
     ),
     Option(

@@ -1,6 +1,6 @@
 // Queries and keys of a tile, and the Gram matrices of their features. A map that is `grouped`, DPFP, may make its
-// features a group at a time, which stays in the first-level cache, and for the delta rule by pairs of half vectors,
-// queries beside keys: load_grams and what it calls. All else knows nothing of it.
+// features a group at a time, which stays in the first-level cache: load_grams and what it calls. All else knows nothing
+// of it.
 #pragma once
 
 #include "instruction_set.h"
@@ -21,9 +21,6 @@ template <class T> struct Grams {
   T *buffer, *P, *KK;  // P: scaled q.k; KK: scaled k.k below the diagonal
   idx ldp;  // distance of their rows
   bool grams_done = false;  // load_grams has loaded both sides; phi does not hold the features
-  bool paired = false;  // it did so by pairs: P and KK are transposed, with nothing above the diagonal
-  T *pairs, *products;  // a group of features of q and k, and the Gram matrices of both, as in product_pairs
-  idx ldpairs;
 
   Grams(const Call<T>& call, idx b, idx h, Arena<T>& arena)
       : c(call), plan(call), b(b), h(h), corrects(fwp::corrects(call.rule)) {
@@ -37,9 +34,6 @@ template <class T> struct Grams {
     q.ahead = ahead(c.q);
     k.ahead = ahead(c.k);
     buffer = arena.take(width<T> * round_up(c.d_key, width<T>));
-    ldpairs = row_distance<T>(2 * rows);
-    pairs = arena.take(pairs_features() ? feature_group * ldpairs : 0);
-    products = arena.take(pairs_features() ? rows * ldpairs : 0);
     P = arena.take(rows * ldp);
     KK = arena.take(corrects ? rows * ldp : 0);
   }
@@ -68,14 +62,12 @@ template <class T> struct Grams {
     return grouped && c.sources <= longest_grouped && c.targets <= longest_grouped && !plan.reads_state &&
            !plan.writes_state && !c.initial_W;
   }
-  bool pairs_features() const { return groups_features() && plan.causal && c.rule == Rule::delta; }
 
   // Loads both sides and the Gram matrices before scaling, a few features at a time: phi as a whole would leave the
   // first-level cache and come back.
   void load_grams(idx targets, idx sources) {
     load_inputs(c, c.k, c.key_padding_mask, b, h, 0, sources, k, buffer);
     load_inputs(c, c.q, Rows<const bool>{}, b, h, 0, targets, q, buffer);
-    paired = pairs_features();
     with_map(c.map, [&](auto map) {
       if constexpr (Phi<map.value>::grouped) load_grams_of<map.value>();
     });
@@ -94,15 +86,6 @@ template <class T> struct Grams {
       }
   }
   template <Map M, bool Add> void add_grams(idx j, idx first, idx count) {
-    if (paired) {
-      const auto put = [&](T* to) {
-        return [=, this](idx i, idx t, Vec<T> y) FWP_INLINE_LAMBDA { store_halves(to + i * ldpairs + 2 * t, y); };
-      };
-      Phi<M>::rows(c, q, j, first, count, put(pairs));
-      Phi<M>::rows(c, k, j, first, count, put(pairs + width<T> / 2));
-      product_pairs<Add>(2 * k.padded, count, pairs, ldpairs, products, ldpairs);
-      return;
-    }
     for (Side<T>* s : {&k, &q})
       Phi<M>::rows(c, *s, j, first, count,
                    [&](idx i, idx t, Vec<T> y) FWP_INLINE_LAMBDA { store(s->phi + i * s->ld + t, y); });
@@ -110,28 +93,10 @@ template <class T> struct Grams {
     if (corrects) add_gram<Add>(k, k, tokens(k), k.phi, count, true, KK);
   }
 
-  // A view of P or KK for the triangular products.
-  View<T> triangle(const T* gram) const { return paired ? View<T>{gram, 1, ldp} : View<T>{gram, ldp, 1}; }
-
-  // to = (scaled a . scaled k)^T for j <= i + limit, from a's half vectors of `products`; sums over j go to `sums`.
-  void gram_of_pairs(const Side<T>& a, const T* from, idx limit, T* to, T* sums) const {
-    const auto lane = lane_numbers<T>();
-    for (idx first = 0; first < a.padded; first += width<T>) {
-      const Vec<T> scale = load(a.scale + first);
-      Vec<T> sum{};
-      for (idx j = 0; j < first + width<T> + limit; ++j) {
-        const Vec<T> x = load_halves(from + j * ldpairs + 2 * first) * (scale * splat(k.scale[j]));
-        const Vec<T> kept = lane >= lane_limit(j - limit - first) ? x : Vec<T>{};
-        store(to + j * ldp + first, kept);
-        sum += kept;
-      }
-      if (sums) store(sums + first, sum);
-    }
-  }
+  View<T> triangle(const T* gram) const { return {gram, ldp, 1}; }
 
   // to (padded rows) = scaled a . scaled b for j <= i + limit and 0 elsewhere; its row sums go to `sums`.
   void gram(const Side<T>& a, const Side<T>& b, bool lower, idx limit, T* to, T* sums) const {
-    if (paired) return gram_of_pairs(a, &a == &q ? products : products + width<T> / 2, limit, to, sums);
     if (!grams_done) add_gram<false>(a, b, tokens(a), b.phi, c.d_dot, lower, to);
     const auto lane = lane_numbers<T>();
     for (idx first = 0; first < a.padded; first += width<T>) {

@@ -144,22 +144,6 @@ template <bool Add, class T> void product_lower(idx M, idx N, idx K, View<T> A, 
   });
 }
 
-// Each of the K rows of `pairs` (N numbers) holds, in turn, half a vector of numbers of A's rows and half a vector of
-// those of B's. C = B pairs, or C += B pairs, for each row of B from its own half vector on; what C holds before that
-// stays. So one product gives the triangles of B A^T and B B^T. Two products would round each up to whole vectors, a
-// fifth more work at 32 rows.
-template <bool Add, class T> void product_pairs(idx N, idx K, const T* pairs, idx ld, T* C, idx ldc) {
-  constexpr idx half = width<T> / 2;
-  for (idx first = 0, i = 0; first < N; first += width<T>, i += half)
-    for_column_tiles<T>(N - first, [&](auto n, idx j) FWP_INLINE_LAMBDA {
-      Tile<half, decltype(n)::value, T> tile;
-      if (Add) tile.read(C + i * ldc + first + j, ldc);
-      else tile.zero();
-      tile.add(pairs + first + half, 1, ld, pairs + first + j, ld, K);
-      tile.write(C + i * ldc + first + j, ldc);
-    });
-}
-
 // C[i] (+)= sum over k <= i of A(i, k) B[k]. With negative strides from the far ends: the upper triangle.
 template <bool Add, class T> void triangle_product(idx M, idx N, View<T> A, const T* B, idx ldb, T* C, idx ldc) {
   for_column_tiles<T>(N, [&](auto n, idx j) FWP_INLINE_LAMBDA {

@@ -129,30 +129,6 @@ template <class T> struct Roll {
   static constexpr int lane(int i) { return Lanes<T>::count - 1 + i; }
 };
 
-// The halves of a vector, at p and a whole vector behind it: what lies between them belongs to another.
-template <class T> struct Half {
-  static constexpr int count = Lanes<T>::count / 2, bytes = FWP_VECTOR_BYTES / 2;
-  typedef T vec __attribute__((vector_size(bytes)));
-  typedef T unaligned __attribute__((vector_size(bytes), aligned(sizeof(T)), may_alias));
-  struct Upper {
-    static constexpr int lane(int i) { return i + count; }
-  };
-  template <class Pick> static FWP_INLINE vec of(Vec<T> x) {
-    return picked<vec, Pick>(x, x, std::make_integer_sequence<int, count>{});
-  }
-};
-template <class T> FWP_INLINE void store_halves(T* p, Vec<T> x) {
-  typedef Half<T> H;
-  *reinterpret_cast<typename H::unaligned*>(p) = H::template of<Concatenate>(x);
-  *reinterpret_cast<typename H::unaligned*>(p + width<T>) = H::template of<typename H::Upper>(x);
-}
-template <class T> FWP_INLINE Vec<T> load_halves(const T* p) {
-  typedef Half<T> H;
-  const typename H::vec low = *reinterpret_cast<const typename H::unaligned*>(p);
-  const typename H::vec high = *reinterpret_cast<const typename H::unaligned*>(p + width<T>);
-  return picked<Vec<T>, Concatenate>(low, high, std::make_integer_sequence<int, Lanes<T>::count>{});
-}
-
 // Blocks of the rows from, from + step, ...: as many as `bytes` hold.
 template <class T, int bytes> FWP_INLINE auto load_blocks(const T* from, idx step) {
   typedef T vec __attribute__((vector_size(bytes)));

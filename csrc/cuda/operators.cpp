@@ -2,6 +2,7 @@
 #include <torch/library.h>
 
 #include <algorithm>
+#include <limits>
 
 #include "../common/operators.h"
 #include "glue.h"
@@ -92,6 +93,9 @@ struct Operators {
     call.both_ways = p.options.both_ways;
     call.type = type_of(p.op, "q", q.scalar_type());
     if (!fields.ready()) return;
+    constexpr int64_t most = std::numeric_limits<int>::max() - chunk;  // kernels count in int
+    for (int64_t size : {p.batch * p.heads, p.targets, p.sources})
+      TORCH_CHECK_VALUE(size <= most, p.op, ": ", size, " heads or tokens, expected at most ", most, " on CUDA");
     Tensor turned;
     if (call.projection) {
       const auto floats = q.options().dtype(at::kFloat);

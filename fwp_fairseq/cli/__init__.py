@@ -27,6 +27,10 @@ COMMANDS = {
 }
 
 
+# What commands need that is not installed with the package, as pip is told of it.
+_FURTHER = {name: name for name in ("sentencepiece", "sacremoses")} | {"sacrebleu": "'sacrebleu>=2.3'"}
+
+
 class Parser(argparse.ArgumentParser):
     def error(self, message):
         raise UsageError(message)
@@ -83,7 +87,12 @@ def main(argv: list[str] | None = None) -> int:
     except KeyboardInterrupt:  # also of another signal, so that unfinished files are removed
         print("fwp: stopped", file=sys.stderr)
         return 130
-    except (UsageError, CommandError, OSError) as error:
+    except (UsageError, CommandError, OSError, ModuleNotFoundError) as error:
+        advice = ""
+        if isinstance(error, ModuleNotFoundError):
+            if error.name not in _FURTHER:
+                raise
+            advice = f"; pip install {_FURTHER[error.name]}"
         command = f"fwp {name}" if name in COMMANDS else "fwp"
-        print(f"{command}: error: {printable(' '.join(str(error).split()))}", file=sys.stderr)
+        print(f"{command}: error: {printable(' '.join(str(error).split()))}{advice}", file=sys.stderr)
         return 2 if isinstance(error, UsageError) else 1

@@ -51,10 +51,8 @@ def add_arguments(parser) -> None:
 def _flags_of_sacrebleu() -> list[argparse.Action]:
     """sacreBLEU's flags of its metrics and tests, as its own command defines them."""
     handler = signal.getsignal(signal.SIGPIPE)
-    try:
-        from sacrebleu import sacrebleu
-    except ImportError as error:
-        raise CommandError(f"{error}; pip install 'sacrebleu>=2.3'") from None
+    from sacrebleu import sacrebleu
+
     signal.signal(signal.SIGPIPE, handler)  # which importing the command sets to end the process
     with mock.patch.object(argparse.ArgumentParser, "parse_args", lambda parser: parser):
         theirs = sacrebleu.parse_args()
@@ -72,10 +70,8 @@ def _metrics(args) -> dict:
         except (ImportError, RuntimeError, OSError) as error:  # the tokenizer needs another package or a download
             raise CommandError(f"{name}, --tokenize {args.bleu_tokenize}: {error}") from None
     if args.compound_split:
-        try:
-            from .compound_split import NAME, CompoundSplitBLEU
-        except ImportError as error:
-            raise CommandError(f"--compound-split: {error}; pip install sacremoses") from None
+        from .compound_split import NAME, CompoundSplitBLEU
+
         found[NAME] = CompoundSplitBLEU()
     return found
 

@@ -18,6 +18,7 @@ from pathlib import Path
 
 from ..files import locked, refuse_interpreted, replaced, write_atomically
 from ..text import printable
+from . import Parser
 from .corpus import PARTS, SETTINGS, Corpus, Recipe
 from .errors import CommandError, UsageError, refuse_below
 from .plugin import FOLDER, import_plugin
@@ -25,8 +26,9 @@ from .processes import die_with_parent, environment
 from .progress import Progress
 
 # The flags of fairseq-train that the steps after the training rely on.
-_OWN = ("--save-dir", "--no-save", "--source-lang", "--target-lang")
+_OWN = ("--save-dir", "--no-save", "--source-lang", "--target-lang", "--user-dir")
 _OWN_LETTERS = ("-s", "-t")  # languages, which may follow without a space
+_LONGEST_ERROR = 500  # characters
 
 
 def add_arguments(parser) -> None:
@@ -61,7 +63,10 @@ def _run(*words: object, **keywords) -> None:
 def _ends(log: Path) -> str:
     """Where the output of a command is that failed, and its last line, in which fairseq names the cause."""
     last = log.read_text(encoding="utf-8", errors="replace").rstrip().rpartition("\n")[2]
-    return f"{log} ends with: {printable(last)[:500]}"
+    last = printable(last)
+    if len(last) > _LONGEST_ERROR:  # the cause is at its beginning, the advice at its end
+        last = f"{last[: _LONGEST_ERROR // 2]} ... {last[-_LONGEST_ERROR // 2 :]}"
+    return f"{log} ends with: {last}"
 
 
 def _logged(log: Path, *words: object) -> None:
@@ -82,7 +87,7 @@ def _fwp(*words: object) -> list[object]:
 
 def lengths_of(words: list[str]) -> argparse.Namespace:
     """The numbers that a command of fairseq-train comes to, whose flags may stand in it more than once."""
-    parser = argparse.ArgumentParser("fwp train", add_help=False, allow_abbrev=False)
+    parser = Parser(add_help=False, allow_abbrev=False)
     for flag in ("--max-source-positions", "--max-target-positions", "--max-update", "--max-epoch"):
         parser.add_argument(flag, type=int, default=0)
     return parser.parse_known_args(words)[0]
@@ -167,12 +172,11 @@ def _train(args, corpus: Corpus, out: Path) -> None:
 
 
 def _check_architecture(args) -> None:
-    """Refuses an architecture that cannot translate, before anything is prepared; one of another plugin may be any."""
+    """Refuses an architecture that cannot translate, before anything is prepared."""
     from fairseq.models import ARCH_MODEL_REGISTRY, FairseqEncoderDecoderModel
 
-    if args.arch is None or any(flag.startswith("--user-dir") for flag in args.flags):
-        return
-    if not issubclass(ARCH_MODEL_REGISTRY.get(args.arch, object), FairseqEncoderDecoderModel):
+    found = FairseqEncoderDecoderModel if args.arch is None else ARCH_MODEL_REGISTRY.get(args.arch, object)
+    if not issubclass(found, FairseqEncoderDecoderModel):
         what = "does not translate" if args.arch in ARCH_MODEL_REGISTRY else "is unknown"
         raise UsageError(f"--arch {args.arch} {what}; expected a translation model, as `fwp archs` lists them")
 
@@ -182,7 +186,10 @@ def run(args) -> int:
     if args.flags and not args.flags[0].startswith("-"):
         raise UsageError(f"{args.flags[0]}: expected flags alone; those of fairseq-train come after --")
     if own := [word for word in args.flags if word.partition("=")[0] in _OWN or word.startswith(_OWN_LETTERS)]:
-        raise UsageError(f"{own[0]} after -- contradicts fwp train, which saves in --out and has --source and --target")
+        raise UsageError(
+            f"{own[0]} after -- contradicts fwp train, which saves in --out and has --source, --target and this plugin"
+        )
+    lengths_of(args.flags)
     out = args.out.resolve()
     try:
         refuse_interpreted(out)

@@ -40,6 +40,8 @@ def records_of(folders: list[Path], references: Path | None = None) -> list[dict
     printed. Raises CommandError for a checkpoint that cannot be read.
     """
     expected = None if references is None else [line.rstrip() for line in lines(str(references))]
+    if absent := [folder for folder in folders if not folder.is_dir()]:
+        raise CommandError(f"{absent[0]}: expected save-dirs, actual no such folder")
     found, known = [], set()
     folders = [folder.resolve() for folder in folders]  # a run has a name even if its folder is given as `checkpoints`
     above = Path(os.path.commonpath(folders))

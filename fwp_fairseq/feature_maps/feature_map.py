@@ -22,14 +22,13 @@ class FeatureMap(nn.Module):
         widths: d_dot as a formula, for help texts.
         parameters_help: the parameter that sets the width (nu, m), with its help text; empty if there is one width.
         per_head: whether the map holds parameters for every head, and is built with ``heads``.
-        learned: whether the map holds parameters that are trained.
         shared: whether the attention modules use one map of this kind for queries and keys, or one for each.
         homogeneity: n if phi(c x) = c^n phi(x) for every c > 0, else None; decoding then keeps keys, not features.
         non_negative: whether features are never below 0, as normalisers expect.
         kernel: the map's name in the compiled operators; None if they do not implement it.
 
-    ``learned`` and the last three are promises of the class that states them. A subclass does not inherit them, because
-    it may compute something else; it has to state them again.
+    The last three are promises of the class that states them. A subclass does not inherit them, because it may compute
+    something else; it has to state them again.
     """
 
     name: str
@@ -37,7 +36,6 @@ class FeatureMap(nn.Module):
     widths: str = "d_key"
     parameters_help: ClassVar[dict[str, str]] = {}
     per_head: bool = False
-    learned: bool = False
     shared: bool = True
     homogeneity: int | None = None
     non_negative: bool = False
@@ -45,7 +43,7 @@ class FeatureMap(nn.Module):
 
     def __init_subclass__(cls, **options: Any):
         super().__init_subclass__(**options)
-        for promise in ("learned", "homogeneity", "non_negative", "kernel"):
+        for promise in ("homogeneity", "non_negative", "kernel"):
             if promise not in vars(cls):
                 setattr(cls, promise, getattr(FeatureMap, promise))
 

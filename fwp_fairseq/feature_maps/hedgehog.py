@@ -24,7 +24,6 @@ class Hedgehog(LearnedMap):
     name = "hedgehog"
     title = "Hedgehog, learned"
     widths = "2n, naturally 2 d_key"
-    learned = True
     non_negative = True
     shared = False
 

@@ -18,7 +18,6 @@ class LearnedMap(FeatureMap):
 
     parameters_help: ClassVar = {"n": "rows of each learned matrix"}
     per_head = True
-    learned = True
 
     def __init__(self, d_key: int, n: int, heads: int):
         super().__init__(d_key, self.width_for(d_key, n=n))

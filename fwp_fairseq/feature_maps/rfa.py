@@ -35,7 +35,6 @@ class Rfa(RandomFeatures):
     title = "RFA, learned variances"
     widths = "2m, naturally 2 d_key"
     per_head = True
-    learned = True
     homogeneity = 0
 
     def __init__(self, d_key: int, m: int, heads: int):

@@ -17,7 +17,6 @@ class T2r(LearnedMap):
     name = "t2r"
     title = "T2R, learned"
     widths = "any, naturally d_key"
-    learned = True
     non_negative = True
 
     def __init__(self, d_key: int, n: int, heads: int):

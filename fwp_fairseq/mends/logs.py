@@ -12,7 +12,7 @@ import sys
 from . import program
 
 # This module of fairseq sets up a log at level DEBUG. Another level is that of a program with a log of its own.
-if "fairseq.tasks.frm_text_to_speech" in sys.modules and logging.root.level == logging.DEBUG:
+if "fairseq.models.wav2vec.wav2vec2_classification" in sys.modules and logging.root.level == logging.DEBUG:
     logging.root.setLevel(os.environ.get("LOGLEVEL", "INFO").upper())
     if program("eval_lm") or program("validate"):  # whose result is their log; the other tools keep it apart
         for handler in logging.root.handlers:

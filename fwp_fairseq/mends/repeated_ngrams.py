@@ -1,9 +1,11 @@
-"""--no-repeat-ngram-size compares the pieces that a hypothesis has, and not the pads behind them.
+"""--no-repeat-ngram-size compares the pieces that a hypothesis has, and not the pads behind them; 1 repeats none.
 
 Symptom: --no-repeat-ngram-size N changes nothing on a CPU.
 Cause: fairseq compares the end of the buffer in which a hypothesis grows, not of the hypothesis itself.
 Test: tests/fairseq_tools/test_generation.py::test_prefix_is_kept_and_no_two_pieces_are_repeated
 """
+
+import math
 
 from fairseq.ngram_repeat_block import NGramRepeatBlock
 
@@ -12,4 +14,6 @@ from . import around
 
 @around(NGramRepeatBlock, "_no_repeat_ngram")
 def block_without_pads(block, self, tokens, lprobs, bsz: int, beam_size: int, step: int):
+    if self.no_repeat_ngram_size == 1:  # fairseq compares the whole hypothesis with a single piece
+        return lprobs.scatter(1, tokens[:, 1 : step + 1], -math.inf)
     return block(self, tokens[:, : step + 1], lprobs, bsz, beam_size, step)

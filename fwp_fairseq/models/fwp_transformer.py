@@ -221,6 +221,9 @@ def _wrap(layer: nn.Module, cfg) -> nn.Module:
 
 
 class FwpEncoder(TransformerEncoderBase):
+    def set_num_updates(self, num_updates: int) -> None:
+        """Does nothing: the model tells every module too, and directions would be drawn twice."""
+
     def build_encoder_layer(self, cfg):
         return _wrap(FwpEncoderLayer(cfg, return_fc=self.return_fc), cfg)
 

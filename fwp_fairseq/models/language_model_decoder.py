@@ -45,8 +45,8 @@ class FwpLanguageModelDecoder(FwpDecoder):
             return super().forward(prev_output_tokens, encoder_out, incremental_state, features_only, **kwargs)
         if segment.state is not None and self.training:
             self._refuse_redrawn_features()
-        x, after = self._read(prev_output_tokens, segment.initial(self, offsets))
-        segment.finish(self, after)
+        x, after = self._read(prev_output_tokens, segment.initial(offsets))
+        segment.finish(after)
         return x if features_only else self.output_layer(x), {"attn": [None]}
 
     def max_positions(self) -> int:

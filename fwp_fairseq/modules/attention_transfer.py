@@ -111,7 +111,7 @@ def _refuse(attention: SiteAttention) -> None:
     """Raises ValueError, which names the flags of the site, if it cannot imitate softmax attention."""
     options, phi = attention.options, attention.feature_map
     expected = None
-    if not (phi.learned and phi.non_negative):
+    if not (phi.non_negative and any(True for _ in phi.parameters())):
         expected = "feature-map", phi.name, "a learned one without negative features, hedgehog or t2r"
     elif options.update_rule != "sum":
         expected = "update-rule", options.update_rule, "sum"

@@ -7,7 +7,7 @@ state is handed to the model with a batch, as fairseq hands down its incremental
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from torch import Tensor, nn
+from torch import Tensor
 
 # By number of the layer, the tensors of the state of its attention; softmax layers have none. Rows are the streams of
 # one process. Plain tuples, because checkpoints hold them.
@@ -19,36 +19,16 @@ def changed(states: States, change: Callable[[Tensor], Tensor]) -> States:
     return {layer: tuple(None if x is None else change(x) for x in state) for layer, state in states.items()}
 
 
+@dataclass
 class CarriedState:
-    """Holds the state of each layer at the end of what has been read of a set of streams.
+    """Holds the state of each layer at the end of what has been read of a set of streams."""
 
-    Decoders that read the same streams (an ensemble) have states of their own.
-
-    Args:
-        restored: states, of a checkpoint, from which the first decoder that asks continues.
-    """
-
-    def __init__(self, restored: States | None = None):
-        self._restored = restored or {}
-        self._stored: dict[nn.Module, States] = {}
-
-    def load(self, decoder: nn.Module) -> States:
-        if decoder not in self._stored:
-            self._stored[decoder], self._restored = self._restored, {}
-        return self._stored[decoder]
-
-    def store(self, decoder: nn.Module, states: States) -> None:
-        """Stores the states at the end of another segment. The gradient is cut here."""
-        self._stored[decoder] = changed(states, Tensor.detach)
-
-    def of_the_only_decoder(self) -> States:
-        """Returns the states of the one decoder that there is in training."""
-        return next(iter(self._stored.values()), self._restored)
+    states: States = field(default_factory=dict)
 
 
 @dataclass
 class Segment:
-    """Says how a decoder is to read a batch of segments.
+    """Says how the decoder is to read a batch of segments.
 
     Attributes:
         state: holds what the earlier segments wrote, and receives what this one writes. None reads every segment as the
@@ -58,28 +38,28 @@ class Segment:
 
     state: CarriedState | None = None
     horizon: int | None = None
-    _initial: dict[nn.Module, States] = field(default_factory=dict)
+    _initial: States | None = None
 
-    def initial(self, decoder: nn.Module, offsets: Tensor) -> States:
+    def initial(self, offsets: Tensor) -> States:
         """Returns the states before this segment, on the device of ``offsets``; zeros where a stream begins.
 
         They are the same when it is read again, as fairseq does after an overflow or when memory ran out.
 
         Args:
-            decoder: whose states.
             offsets: (B,), tokens of each stream before this segment.
         """
         if self.state is None:
             return {}
-        if decoder not in self._initial:
-            self._initial[decoder] = self.state.load(decoder)
+        if self._initial is None:
+            self._initial = self.state.states
         begins = (offsets if self.horizon is None else offsets % self.horizon) == 0
 
         def zeroed(x: Tensor) -> Tensor:  # a state from a checkpoint is on the CPU
             return x.to(begins.device).masked_fill(begins.view(-1, *[1] * (x.dim() - 1)), 0)
 
-        return changed(self._initial[decoder], zeroed)
+        return changed(self._initial, zeroed)
 
-    def finish(self, decoder: nn.Module, states: States) -> None:
+    def finish(self, states: States) -> None:
+        """Stores the states at the end of this segment. The gradient is cut here."""
         if self.state is not None:
-            self.state.store(decoder, states)
+            self.state.states = changed(states, Tensor.detach)

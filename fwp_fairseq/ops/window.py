@@ -68,6 +68,8 @@ class _Native:
 
 def _in_blocks(call: tuple) -> Tensor:
     q, k, v, sums, u, bias, absent, places, w = call
+    if not q.shape[1]:
+        return torch.empty_like(q)
     if places is not None:
         k, v = (x.squeeze(1)[places.long()] for x in (k, v))
     length, kv = q.shape[1], torch.cat([k, v], -1).transpose(1, 2)

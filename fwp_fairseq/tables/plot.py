@@ -1,7 +1,7 @@
 """Draws plots as PNG, SVG or PDF: values over a number, with error bars.
 
-The same records and the same version of matplotlib give the same bytes. PNG and SVG also contain a description of the
-plot as JSON, so that a plot can be compared with the records whichever version of matplotlib drew it.
+The same records and the same version of matplotlib give the same bytes. An SVG file also contains a description of the
+plot as JSON, so that it can be compared with the records whichever version of matplotlib drew it.
 """
 
 import json

@@ -44,7 +44,7 @@ class StreamIterator(EpochBatchIterator):
         batches = super()._get_iterator_for_epoch(epoch, shuffle, fix_batches_to_gpus, offset)
         if batches is None or not self.carries:
             return batches
-        self.state, self._restored = CarriedState(self._restored), None
+        self.state, self._restored = CarriedState(self._restored or {}), None
         state = self.state
 
         def hand_down(batch: dict) -> dict:
@@ -58,7 +58,7 @@ class StreamIterator(EpochBatchIterator):
         self._gathered = None
         if self.state is None or self.end_of_epoch():
             return
-        self._gathered = self.state.of_the_only_decoder()
+        self._gathered = self.state.states
         if self.processes > 1:
 
             def of_all(tensor):

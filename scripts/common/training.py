@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from fwp_fairseq.cli.progress import Progress, parse
+from fwp_fairseq.cli.train import lengths_of
 
 from . import process
-from .commands import flags_of
 from .process import RecipeError
 
 _PARAMETERS = re.compile(r"num\. (?:shared )?model params: ([\d,]+)")
@@ -69,8 +69,8 @@ def train(
     ``on_line`` is called with every line; ``options`` are those of process.run. Raises RecipeError if the training
     fails, or if there are checkpoints but no log of the training that made them.
     """
-    checkpoints, log, flags = run / "checkpoints", run / "train.log", flags_of(command)
-    progress = Progress(int(flags.get("--max-epoch", 0)), int(flags.get("--max-update", 0)), say)
+    checkpoints, log, limits = run / "checkpoints", run / "train.log", lengths_of(command)
+    progress = Progress(limits.max_epoch, limits.max_update, say)
     if not (checkpoints / "checkpoint_last.pt").exists():
         log.unlink(missing_ok=True)
     elif not log.exists() or _summary(log)["updates"] is None:

@@ -29,8 +29,11 @@ class Run(runner.Run):
         return self.data / self.preset.reference
 
 
-def update_freq(preset: Preset, max_tokens: int, world: int) -> int:
+def update_freq(preset: Preset, given: str, world: int) -> int:
     """Returns how many batches to accumulate, so that an update sees `tokens_per_update` with any number of GPUs."""
+    max_tokens = int(given) if given.isdecimal() else 0
+    if not max_tokens:
+        raise RecipeError(f"--max-tokens {given}: expected a whole number from 1 up")
     batches, rest = divmod(preset.tokens_per_update, max_tokens * world)
     if rest or not batches:
         whole = preset.tokens_per_update // max_tokens
@@ -51,7 +54,7 @@ def train(run: Run, gpus: Gpus) -> list[str]:
     flags = preset.model | run.row.flags | preset.training
     if preset.fp16 and gpus:
         flags["--fp16"] = True
-    freq = update_freq(preset, int(run.given.get("--max-tokens", flags["--max-tokens"])), world)
+    freq = update_freq(preset, str(run.given.get("--max-tokens", flags["--max-tokens"])), world)
     flags |= {"--update-freq": freq, "--seed": run.seed, "--save-dir": f"{run.path}/checkpoints"}
     flags |= {"--num-workers": 2 if gpus else 0, "--log-format": "json"}
     flags |= device(gpus) or {"--distributed-world-size": world}

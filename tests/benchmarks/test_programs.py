@@ -141,7 +141,6 @@ TRAINING = command("docs/performance.md", "python -m benchmarks.training")
     [
         (training, TRAINING, "dpfp256-torch"),
         (decoding, command("docs/performance.md", "python -m benchmarks.decoding --record"), "delta256"),
-        (decoding, command("docs/kernels.md", "python -m benchmarks.decoding"), "delta256"),
     ],
 )
 def test_whole_models(module, line, row, data, monkeypatch, tmp_path):

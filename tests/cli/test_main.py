@@ -25,7 +25,9 @@ def test_every_command_has_help_and_refuses_an_unknown_flag_in_one_line(fwp, ref
     refused(2, name, "--no-such-flag")
 
 
-def test_unknown_command(fwp):
+def test_unknown_command_and_a_package_that_is_missing(fwp, refused, monkeypatch):
+    monkeypatch.setitem(sys.modules, "sacrebleu", None)
+    assert refused(1, "bleu", "--help").strip().endswith("; pip install 'sacrebleu>=2.3'")
     result = fwp("no-such-command")
     assert result.status == 2 and result.err.count("\n") == 1
     assert "no-such-command" in result.err and "d-dot" in result.err

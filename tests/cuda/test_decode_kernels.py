@@ -14,9 +14,10 @@ from fwp_fairseq.ops.call import STRENGTHS
 from tests.cuda import cases
 from tests.cuda.cases import DPFP, emulated
 from tests.maps import MAPS, build_map
+from tests.ops import test_decoding as on_a_cpu
 from tests.ops.cases import NORMALIZERS, OPCHECKS
 from tests.ops.random_calls import FOLD
-from tests.ops.test_decoding import HEADS, Stream, raw_arguments
+from tests.ops.test_decoding import HEADS, Stream, hypotheses, raw_arguments
 from tests.pairs import covering
 from tests.tolerances import CUDA
 
@@ -159,21 +160,13 @@ def test_widths(d_key, d_value, feature_map):
     ids=str,
 )
 def test_any_reordering(rule, dtype):
-    """Rows swap, multiply, leave and come back, within blocks and across folds; each keeps the history it was given."""
     decoding = make(rule, DPFP)
     sentence, site = Sentence(decoding, 700, 16, 8, dtype), Site(decoding)
-    generator = torch.Generator().manual_seed(5)
-    rows, fresh = torch.empty(4, 0, dtype=torch.long), 0
-    for step in range(80):
-        if step and step % 3 != 2:
-            count = {20: 7, 40: 3, 60: 2, 75: 6}.get(step, len(rows))
-            order = torch.randint(len(rows), (count,), generator=generator)
+    for order, rows, compared in hypotheses(80):
+        if order is not None:
             site.reorder(order)
-            rows = rows[order]
-        rows = torch.cat([rows, fresh + torch.arange(len(rows))[:, None]], 1)
-        fresh += len(rows)
         out = site.step(sentence, rows[:, -1:])
-        if step % 9 == 0 or step == 79:
+        if compared:
             assert_near(out, sentence.expected(rows)[:, -1:], dtype, looser=1.5)
     assert site.cache.W is not None
 
@@ -206,6 +199,10 @@ def test_sources_are_shared(rule, feature_map, sources, dtype):
             expected = sentence.expected(written[rows], mask[rows], causal=False, queries=q)
             assert_near(site.read(q, dtype), expected, dtype, looser=1.5)
     assert (site.cache.W is not None) == (sources == 50)
+
+
+def test_an_overflow():
+    on_a_cpu.test_an_overflow_is_no_zero("cuda")
 
 
 @pytest.mark.parametrize("together, feature_map", [(1, ("elu", {})), (4, DPFP)], ids=str)

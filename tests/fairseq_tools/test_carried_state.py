@@ -13,11 +13,11 @@ from scripts.experiments.language_models.data import TINY_SHAKESPEARE
 from tests.fairseq_tools.test_distributed import assert_equal, by_hand
 from tests.pages import ROOT, block, command, commands
 
-MODEL = [
+LANGUAGE_MODEL = [
     *("--arch", "fwp_lm", "--decoder-embed-dim", 32, "--decoder-ffn-embed-dim", 64, "--decoder-attention-heads", 2),
     *("--decoder-layers", 2, "--share-decoder-input-output-embed", "--fwp-update-rule", "delta"),
-    *("--fwp-normalizer", "both"),
 ]
+MODEL = [*LANGUAGE_MODEL, "--fwp-normalizer", "both"]
 # Its memory is longer than the texts.
 TRANSFORMER_XL = ["--arch", "transformer_xl_lm", *MODEL[2 : MODEL.index("--fwp-update-rule")], "--mem-len", 700]
 TASK = ["--task", "fwp_language_modeling", "--tokens-per-sample", 32, "--batch-size", 4]

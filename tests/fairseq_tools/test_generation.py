@@ -50,12 +50,15 @@ def test_backend_chosen_at_decoding(tools, beam4, name, backend):
     assert_same_translations(tools.generate(path, "--beam", 4, "--model-overrides", overrides).ok(), beam4[name])
 
 
-def test_prefix_is_kept_and_no_two_pieces_are_repeated(tools, mixed):
-    found = tools.generate(BEST, "--beam", 4, "--prefix-size", 2, "--no-repeat-ngram-size", 2).ok()
+@pytest.mark.parametrize("size", [1, 2])
+def test_prefix_is_kept_and_no_two_pieces_are_repeated(tools, mixed, size):
+    found = tools.generate(BEST, "--beam", 4, "--prefix-size", 2, "--no-repeat-ngram-size", size).ok()
     for reference, text in zip(found.lines("T"), found.translations(), strict=True):
         expected = reference.split()[:2]
         assert text.split()[:2] == expected or "<<unk>>" in expected
-        assert len({*pairwise(text.split())}) == len(text.split()) - 1
+        pieces = text.split()
+        found = list(pairwise(pieces) if size == 2 else pieces)
+        assert len({*found}) == len(found) == len(pieces) + 1 - size
 
 
 def test_ensemble_is_neither_member(tools, beam4):

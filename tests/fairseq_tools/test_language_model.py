@@ -4,13 +4,10 @@ import re
 
 import pytest
 
+from tests.fairseq_tools.test_carried_state import LANGUAGE_MODEL as MODEL
 from tests.fairseq_tools.test_documented import shell
 from tests.pages import block, commands
 
-MODEL = [
-    *("--arch", "fwp_lm", "--decoder-embed-dim", 32, "--decoder-ffn-embed-dim", 64, "--decoder-attention-heads", 2),
-    *("--decoder-layers", 2, "--share-decoder-input-output-embed", "--fwp-update-rule", "delta"),
-]
 TRAINING = [
     *("--task", "language_modeling", "--cpu", "--seed", 1, "--num-workers", 0, "--tokens-per-sample", 64),
     *("--optimizer", "adam", "--lr", 1e-2, "--clip-norm", 1, "--batch-size", 8, "--max-update", 8),

@@ -116,6 +116,8 @@ def test_files_that_do_not_fit_are_named(texts):
         (["x", "--arch", "fwp_lm"], "--arch fwp_lm does not translate; expected a translation model"),
         (["x", "--", "--save-dir", "y"], "--save-dir after -- contradicts fwp train, which saves in --out"),
         (["x", "--", "-sfr"], "-sfr after -- contradicts fwp train"),
+        (["x", "--", "--user-dir", "y"], "--user-dir after -- contradicts fwp train"),
+        (["x", "--", "--max-update", "y"], "argument --max-update: invalid int value: 'y'"),
         (["my", "folder"], "folder: expected flags alone; those of fairseq-train come after --"),
         (["train.en"], "train.en: there is a file, expected a folder"),
         (["train.en/x"], "train.en/x: there is a file, expected a folder"),

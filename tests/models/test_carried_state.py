@@ -23,7 +23,7 @@ def in_segments(model, text, cuts):
         x, _ = model(text[:, start:end], segment=Segment(state), offsets=offsets + start)
         out.append(x)
         start = end
-    return torch.cat(out, 1), state.of_the_only_decoder()
+    return torch.cat(out, 1), state.states
 
 
 def loss(logits):
@@ -78,7 +78,7 @@ def test_layer_drop_keeps_the_state_of_each_layer():
     for _ in range(5):
         state = CarriedState(before)
         model.train()(text, segment=Segment(state), offsets=torch.full((3,), 8))
-        after = state.of_the_only_decoder()
+        after = state.states
         assert after.keys() == before.keys() == set(range(4))
         left_out += sum(torch.equal(after[n][0], before[n][0]) for n in before)
     assert 0 < left_out < 20
@@ -158,9 +158,9 @@ def test_a_segment_read_twice_begins_where_it_began():
     state = CarriedState(in_segments(model, text, ())[1])
     segment = Segment(state)
     first = model(text, segment=segment, offsets=offsets + LENGTH)[0]
-    behind = state.of_the_only_decoder()
+    behind = state.states
     assert torch.equal(model(text, segment=segment, offsets=offsets + LENGTH)[0], first)
-    again = state.of_the_only_decoder()
+    again = state.states
     assert all(torch.equal(a, b) for n in behind for a, b in zip(behind[n], again[n], strict=True))
     assert not any(x.requires_grad for tensors in again.values() for x in tensors if x is not None)
 

@@ -27,9 +27,8 @@ def build(
     if memory.decay is not None:
         torch.nn.init.normal_(memory.decay.proj.weight)
         torch.nn.init.normal_(memory.decay.log_rate)
-    if module.feature_map.learned:
-        for parameter in module.feature_map.parameters():
-            torch.nn.init.normal_(parameter)
+    for parameter in module.feature_map.parameters():
+        torch.nn.init.normal_(parameter)
     if module.qk_norm is not None:
         torch.nn.init.uniform_(module.qk_norm.scale, 0.5, 2)
     if module.output_norm is not None:
@@ -57,7 +56,7 @@ def naive_map(phi, head):
         return naive.favor(phi.projection.double().numpy(), phi.d_key**-0.25)
     if phi.name == "rfa":
         return naive.rfa(phi.projection[head].double().numpy(), phi.sigma[head].numpy())
-    if phi.learned:
+    if phi.name in ("t2r", "hedgehog"):
         weight = phi.weight[head].numpy()
         return naive.t2r(weight, phi.bias[head].numpy()) if phi.name == "t2r" else naive.hedgehog(weight)
     return getattr(naive, phi.name)

@@ -17,6 +17,7 @@ from tests.requirements import serves
 # name: (normalize_features, normalize_output)
 NORMALIZERS = {"attention": (False, True), "sum": (True, False), "both": (True, True), "none": (False, False)}
 MAPS = ("identity", "elu", "relu", "dpfp-1", "dpfp-2", "favor", "softmax_pair")
+SMALL = {"batch": 2, "heads": 1}
 MASKS = ("none", "left", "right", "holes", "empty-row")
 OPERATORS = {rule: getattr(ops, f"{rule}_rule") for rule in RULES}
 D_KEY, D_VALUE = 3, 5

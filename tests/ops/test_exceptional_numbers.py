@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from fwp_fairseq.ops import STRENGTHS
-from tests.ops.cases import NORMALIZERS, OPERATORS, RULES, make
+from tests.ops.cases import NORMALIZERS, OPERATORS, RULES, SMALL, make
 from tests.pairs import covering
 from tests.requirements import TESTED
 from tests.tolerances import assert_close
@@ -17,9 +17,7 @@ NAN, INF = float("nan"), float("inf")
 def test_junk_at_pads_reaches_nothing(backend, rule, normalizer, causal, junk):
     for map_name in ("elu", "dpfp-2"):
         for length in (7, 130) if backend != "reference" else (7,):
-            case = make(
-                rule, map_name, normalizer, causal=causal, length=length, mask="holes", state=True, batch=2, heads=1
-            )
+            case = make(rule, map_name, normalizer, causal=causal, length=length, mask="holes", state=True, **SMALL)
             expected = case.run(backend)
             for name in ("k", "v", "beta", "alpha"):
                 if name in case.tensors:

@@ -5,7 +5,7 @@ import torch
 
 from fwp_fairseq.ops import STRENGTHS
 from fwp_fairseq.ops.call import CORRECTING
-from tests.ops.cases import NORMALIZERS, RULES, make
+from tests.ops.cases import NORMALIZERS, RULES, SMALL, make
 from tests.pairs import covering
 from tests.requirements import TESTED, serves
 from tests.tolerances import TOLERANCES, error
@@ -47,9 +47,7 @@ def test_gradcheck(backend, rule, map_name, normalizer, causal, state):
 )
 def test_same_as_differentiating_the_time_loop(rule, normalizer, causal, length):
     for map_name in ("dpfp-2", "favor"):
-        case = make(
-            rule, map_name, normalizer, causal=causal, length=length, mask="holes", state=True, batch=2, heads=1
-        )
+        case = make(rule, map_name, normalizer, causal=causal, length=length, mask="holes", state=True, **SMALL)
         agree(case)
 
 

@@ -85,18 +85,10 @@ def test_every_row_is_recorded_once_and_not_run_again(root, capsys):
         ("dpfp-256", 256, "sum", "attention"),
     ]
     expected = {
-        "table": "bleu_vs_d_dot",
-        "preset": "smoke",
-        "feature_map": "dpfp",
-        "seed": 1,
-        "updates": 30,
-        "parameters": 1234,
-        "valid_loss": 5.0,
-        "valid_bleu": None,
-        "bleu": 31.4,
-        "signature": "BLEU|nrefs:1|case:mixed",
+        "table": "bleu_vs_d_dot", "preset": "smoke", "feature_map": "dpfp", "seed": 1, "updates": 30, "bleu": 31.4,
+        "parameters": 1234, "valid_loss": 5.0, "valid_bleu": None, "signature": "BLEU|nrefs:1|case:mixed",
         "train_seconds": 7,
-    }
+    }  # fmt: skip
     assert expected.items() <= found[1].items()
     assert found[1]["decode_peak_mib"] > 1 and found[1]["environment"]["commit"]
     assert flags_of(found[1]["train_command"])["--fwp-d-dot"] == "256"
@@ -108,6 +100,9 @@ def test_every_row_is_recorded_once_and_not_run_again(root, capsys):
     assert recipe.main(SMOKE) == 0
     assert calls(root) == [] and records_in(root / OWN) == found
     assert "2 of 2 runs are recorded already and skipped" in capsys.readouterr().out
+    other = [*SMOKE, "--rows", "softmax", "--out", str(root / "other")]
+    assert recipe.main([*other, "--", "--lr", "1"]) == 0 and recipe.main(other) == 1
+    assert "--lr: expected" in capsys.readouterr().err
 
 
 def test_failed_row_is_reported_at_the_end_with_its_log_and_run_again(root, monkeypatch, capsys):
@@ -172,13 +167,9 @@ corpus.prepare = lambda data: None
 sys.exit(recipe.main({SMOKE!r}))
 """
     return subprocess.Popen(
-        [sys.executable, "-c", program],
-        env=os.environ | variables,
-        start_new_session=True,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+        [sys.executable, "-c", program], env=os.environ | variables, start_new_session=True, text=True,
+        stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
+    )  # fmt: skip
 
 
 def test_killed_in_the_middle_it_repeats_no_work_and_doubles_no_record(root):

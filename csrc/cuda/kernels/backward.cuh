@@ -111,7 +111,6 @@ struct Backward : OutputsBack {
   // which comes last, what follows for strengths.
   FWP_DEVICE void keys_back(int i, int first, int end) const {
     load_chunk(i);
-    const int rows = keys(i);
     float after[2] = {}, before[2] = {};  // (U dW^T).k and (dR W^T).k of own rows
     const bool meets_states = has_gradient(i + 1) || (corrects(c.rule) && has_state(i));
     if (meets_states) states_back(i, first, end, after, before);

@@ -180,9 +180,12 @@ struct Decoder : Hypothesis {
       for (int w = 0; w < decode_warps; ++w) sums[i] += s.sums[4 * w + i];
     }
   }
-  // By what a numerator is multiplied: a quotient by 0 is 0, whatever is divided.
-  FWP_DEVICE float norm(float total) const { return c.normalize_output ? inverse_of(total + c.eps) : 1.f; }
-  static FWP_DEVICE float times(float x, float by) { return by == 0 ? 0.f : x * by; }
+  // A numerator over its denominator: a quotient by 0 is 0, whatever is divided.
+  FWP_DEVICE float over(float x, float total) const {
+    if (!c.normalize_output) return x;
+    total += c.eps;
+    return total == 0 ? 0.f : x / total;
+  }
 
   // 64 columns of u and out, of which each thread adds up a part of the positions and of the state.
   FWP_DEVICE void finish(int token, int first, int positions, bool pad, const float (&sums)[4]) const {
@@ -230,13 +233,13 @@ struct Decoder : Hypothesis {
       }
       if (!pad) {
         u = load(c.type, c.v.data, offset(c.v, token) + j);
-        if (corrects(c.rule)) u = beta * (u - times(O, norm(seen)));
+        if (corrects(c.rule)) u = beta * (u - over(O, seen));
       }
       store(c.type, c.written, new_place(position) * c.d_value + j, u);
       N += product * u;
       total += product;
     }
-    store(c.type, c.out.data, offset(c.out, token) + j, times(N, norm(total)));
+    store(c.type, c.out.data, offset(c.out, token) + j, over(N, total));
   }
 };
 

@@ -10,6 +10,10 @@
 
 namespace fwp::gpu {
 
+// Of a denominator: 0 / 0 counts as 0. What is divided by infinity is NaN, since it overflows too; decoding keeps keys
+// before phi, whose features would be zeros.
+FWP_DEVICE float inverse_of(float x) { return x == 0 ? 0.f : x - x != 0 ? x - x : 1 / x; }
+
 struct OfFloats {  // the device of common/elementwise.h
   using Number = float;
   static FWP_DEVICE float number(float x) { return x; }
@@ -21,20 +25,35 @@ struct Lanes {
   const int lane;
 
   FWP_DEVICE Lanes() : lane(thread_index() % 32) {}
-  template <class F> FWP_DEVICE void each(int count, F f) const {
-    FWP_ROLLED (int i = lane; i < count; i += 32) f(i);
+  template <class N, class F> FWP_DEVICE void each(N count, F f) const {
+    FWP_ROLLED (N i = lane; i < count; i += 32) f(i);
   }
-  template <class F> FWP_DEVICE float sum(int count, F number) const {
+  template <class N, class F> FWP_DEVICE float sum(N count, F number) const {
     float total = 0;
-    each(count, [&](int i) { total += number(i); });
+    each(count, [&](N i) { total += number(i); });
     FWP_UNROLL (int mask = 16; mask > 0; mask /= 2) total += shuffle_xor(total, mask);
     return total;
   }
-  template <class F> FWP_DEVICE float largest(int count, F number) const {
+  // The largest number(i) that is not NaN, if there is one.
+  template <class N, class F> FWP_DEVICE float largest(N count, F number) const {
     float most = number(0);
-    each(count, [&](int i) { most = larger(most, number(i)); });
+    each(count, [&](N i) { most = larger(most, number(i)); });
     FWP_UNROLL (int mask = 16; mask > 0; mask /= 2) most = larger(most, shuffle_xor(most, mask));
     return most;
+  }
+  // put(i, number i of softmax(y), that of softmax(-y))
+  template <class N, class Put> FWP_DEVICE void softmax_pair(N n, const float* y, Put put) const {
+    const float most = largest(n, [&](N i) { return y[i]; }), least = -largest(n, [&](N i) { return -y[i]; });
+    const float up = 1 / sum(n, [&](N i) { return exponential(y[i] - most); });
+    const float down = 1 / sum(n, [&](N i) { return exponential(least - y[i]); });
+    each(n, [&](N i) { put(i, exponential(y[i] - most) * up, exponential(least - y[i]) * down); });
+  }
+  // put(i, gradient of y_i): f+ (df+ - f+.df+) - f- (df- - f-.df-)
+  template <class N, class Put>
+  FWP_DEVICE void softmax_pair_back(N n, const float* f, const float* df, Put put) const {
+    const float up = sum(n, [&](N i) { return f[i] * df[i]; });
+    const float down = sum(n, [&](N i) { return f[n + i] * df[n + i]; });
+    each(n, [&](N i) { put(i, f[i] * (df[i] - up) - f[n + i] * (df[n + i] - down)); });
   }
 };
 
@@ -111,17 +130,12 @@ template <class C> struct Features : Lanes {
         });
         break;
       }
-      case Map::softmax_pair: {
-        const float most = largest(c.d_key, [&](int d) { return x[d]; }),
-                    least = -largest(c.d_key, [&](int d) { return -x[d]; });
-        const float up = 1 / sum(c.d_key, [&](int d) { return exponential(x[d] - most); });
-        const float down = 1 / sum(c.d_key, [&](int d) { return exponential(least - x[d]); });
-        each(c.d_key, [&](int d) {
-          total += phi[d] = exponential(x[d] - most) * up;
-          total += phi[c.d_key + d] = exponential(least - x[d]) * down;
+      case Map::softmax_pair:
+        softmax_pair(c.d_key, x, [&](int d, float up, float down) {
+          total += phi[d] = up;
+          total += phi[c.d_key + d] = down;
         });
         break;
-      }
     }
     sync_warp();
     return total;
@@ -131,7 +145,7 @@ template <class C> struct Features : Lanes {
     if (pad) return 0;
     if (!c.normalize_features) return 1;
     FWP_UNROLL (int mask = 16; mask > 0; mask /= 2) made += shuffle_xor(made, mask);
-    return made + c.eps == 0 ? 0.f : 1 / (made + c.eps);
+    return inverse_of(made + c.eps);
   }
 
   // put(d, gradient of x_d), from the gradient g of phi, which this writes over.
@@ -146,11 +160,8 @@ template <class C> struct Features : Lanes {
         return each(c.d_key, [&](int d) { put(d, dpfp_back(g, d)); });
       case Map::favor:
         return favor_back(g, projection, put);
-      case Map::softmax_pair: {
-        const float up = sum(c.d_key, [&](int d) { return phi[d] * g[d]; });
-        const float down = sum(c.d_key, [&](int d) { return phi[c.d_key + d] * g[c.d_key + d]; });
-        return each(c.d_key, [&](int d) { put(d, phi[d] * (g[d] - up) - phi[c.d_key + d] * (g[c.d_key + d] - down)); });
-      }
+      case Map::softmax_pair:
+        return softmax_pair_back(c.d_key, phi, g, put);
     }
   }
 

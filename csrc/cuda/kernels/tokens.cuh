@@ -3,6 +3,7 @@
 #pragma once
 
 #include "decay.cuh"
+#include "features.cuh"
 #include "mma.cuh"
 
 namespace fwp::gpu {
@@ -27,7 +28,6 @@ FWP_DEVICE void store_two(Type type, void* to, int64_t i, Float2 x) {
   *reinterpret_cast<uint32_t*>(static_cast<uint16_t*>(to) + i) =
       type == Type::float16 ? to_half(x.x) | uint32_t(to_half(x.y)) << 16 : high_pair(x);
 }
-FWP_DEVICE float inverse_of(float x) { return x == 0 ? 0.f : 1 / x; }  // of a denominator: 0 / 0 counts as 0
 
 struct Head {
   const Call& c;

@@ -68,10 +68,6 @@ class Experiment(ABC):
         """Refuses values that are wrong or contradict each other, by parser.error."""
         return
 
-    def has_unrecorded(self, given: argparse.Namespace) -> bool:
-        """Whether an option is given that records do not have; of a recorded run, its folder alone tells the value."""
-        return bool(given.more)
-
     # Runs
 
     def devices(self, given: argparse.Namespace) -> list:
@@ -177,7 +173,7 @@ class Experiment(ABC):
         missing = [run for run in runs if self.key_of(run) not in known]
         devices = self.devices(given)
         explanation = self.explain(given, runs[0], devices[0])
-        for run in runs if self.has_unrecorded(given) else ():
+        for run in () if given.record else runs:  # records do not have all settings, its folder has
             if run not in missing and run.path.is_dir():
                 Folder(run.path, self.steps).claim(self.configuration(run, devices[0]))
         commands = {run.name: self.commands(run, devices[0]) for run in missing}

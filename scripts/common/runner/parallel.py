@@ -2,11 +2,8 @@
 
 import queue
 import threading
-import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor, as_completed
-
-from fwp_fairseq.text import duration
 
 
 def carry_out(
@@ -35,7 +32,7 @@ def carry_out(
         finally:
             free.put(where)
 
-    failures, begin = {}, time.monotonic()
+    failures = {}
     with ThreadPoolExecutor(len(devices)) as pool:
         names = {pool.submit(work, run): run.name for run in runs}
         try:
@@ -45,8 +42,7 @@ def carry_out(
                 except Exception as error:
                     failures[names[future]] = error
                     say(f"{names[future]}: FAILED, the other runs go on: {str(error).partition(chr(10))[0]}")
-                left = (time.monotonic() - begin) * (len(runs) - done) / done
-                say(f"{done} of {len(runs)} runs ended{f', about {duration(left)} left' if left else ''}")
+                say(f"{done} of {len(runs)} runs ended")
         except BaseException:
             stop.set()
             pool.shutdown(wait=False, cancel_futures=True)

@@ -80,7 +80,11 @@ def _texts(data: Path, say) -> None:
 
     (data / "raw").mkdir(exist_ok=True)
     for name, news in NEWS.items():
-        for language, path in zip(LANGUAGES, DATASETS[news].get_files("en-de")[:2], strict=True):
+        try:
+            paths = DATASETS[news].get_files("en-de")[:2]
+        except OSError as error:
+            raise DataError(f"{news}: sacrebleu -t {news} -l en-de --download {news} fails: {error}") from None
+        for language, path in zip(LANGUAGES, paths, strict=True):
             write_atomically(data / f"raw/{name}.{language}", Path(path).read_bytes())
     with replaced(data / "raw/train.en") as en, replaced(data / "raw/train.de") as de:
         for archive in ARCHIVES:

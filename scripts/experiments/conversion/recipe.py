@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from fwp_fairseq.files import write_atomically
-from scripts.common import score
+from scripts.common import program, score
 from scripts.common.folder import RecipeError, content, refuse_path
 from scripts.common.runner.experiment import Experiment
 from scripts.common.runner.options import Parser
@@ -44,25 +44,24 @@ decoding before and after, on the test set and with long outputs.
 """
 
     def add_options(self, parser: Parser) -> None:
-        parser.add_argument("--checkpoint", metavar="FILE", help="the model to convert, {seed} for the seed")
+        parser.add_argument("--checkpoint", type=Path, metavar="FILE", help="the model to convert, {seed} for the seed")
 
     def check_options(self, parser: Parser, given: argparse.Namespace) -> None:
         if given.checkpoint is not None:
             if given.record:
                 parser.error("--record: records do not tell the model of a --checkpoint from the preset's")
             table = self.table_of_others or given.preset.table
-            given.preset = replace(given.preset, model=given.checkpoint, table=table)
-
-    def has_unrecorded(self, given: argparse.Namespace) -> bool:
-        return getattr(given, "checkpoint", None) is not None  # the quick start has no such option
+            given.preset = replace(
+                given.preset, model=str(program.from_root(given.checkpoint)), made_by="", table=table
+            )
 
     def prepare(self, given: argparse.Namespace) -> None:
         for seed in given.seeds:
             checkpoint = Path(given.preset.model.replace("{seed}", str(seed)))
             refuse_path(checkpoint)
             if not checkpoint.is_file() and not given.prepare:
-                command = given.preset.made_by.replace("{seed}", str(seed))
-                raise RecipeError(f"{checkpoint}: no such file; {command} makes it")
+                made_by = given.preset.made_by.replace("{seed}", str(seed))
+                raise RecipeError(f"{checkpoint}: no such file{made_by and f'; {made_by} makes it'}")
         self.prepare_data(given)
 
     def prepare_data(self, given: argparse.Namespace) -> None:

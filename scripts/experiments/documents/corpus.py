@@ -1,5 +1,6 @@
 """Prepares the corpus: windows of consecutive paragraphs of one document, joint SentencePiece BPE, fairseq's data."""
 
+import argparse
 import hashlib
 import json
 from collections.abc import Iterable, Iterator
@@ -11,7 +12,7 @@ from fwp_fairseq.cli.paragraphs import filled, lines_of
 from fwp_fairseq.cli.pieces import learn
 from fwp_fairseq.files import write_atomically
 from scripts.common.commands import binarising
-from scripts.common.folder import Folder
+from scripts.common.folder import Folder, RecipeError
 from scripts.data.corpus import SENTENCEPIECE
 from scripts.data.sources import DataError, folder, unpacked
 
@@ -99,6 +100,12 @@ def _sums(data: Path) -> dict:
 def is_pinned(data: Path) -> bool:
     """Whether a prepared corpus is made of the documents with which this project was measured."""
     return _sums(data) == SHA256
+
+
+def require_measured(given: argparse.Namespace) -> None:
+    """Raises RecipeError if records are asked for of other documents."""
+    if given.record and not is_pinned(given.data):
+        raise RecipeError(f"--record: {given.data} is made of other documents than those of this project's results")
 
 
 def digest(data: Path) -> str | None:

@@ -7,7 +7,6 @@ from pathlib import Path
 from fwp_fairseq.cli.processes import environment
 from scripts.common import program
 from scripts.common.commands import device, flags_of
-from scripts.common.folder import RecipeError
 from scripts.common.runner import run as runner
 from scripts.common.runner.experiment import Experiment
 from scripts.common.runner.options import Parser
@@ -42,13 +41,14 @@ learning rate falls to zero, and scores them by length of the source.
     def on_finished(self, given: argparse.Namespace) -> tuple[Path, Callable[[Run], tuple]] | None:
         if not given.test_on and not given.source_window:
             return super().on_finished(given)
-        self._require_measured(given)
+        corpus.require_measured(given)
+        for run in self.runs(given):
+            run.finished(run.path / "done-train.json", self.name)
         others = given.test_on and corpus.others(given.preset.corpus, given.data, program.from_root(given.test_on))
         devices = self.devices(given)[0]
         how = device(devices), say, {"variables": environment() | self.variables(devices)}
 
         def translate(run: Run) -> tuple[list[str], list[dict]]:
-            run.finished(run.path / "done-train.json", self.name)
             if others:
                 found = [evaluation.on_others(run, others, *how)]
             else:
@@ -62,11 +62,7 @@ learning rate falls to zero, and scores them by length of the source.
         # A bare --prepare is about all rows, and alignments need a package of their own but no network.
         if not given.prepare and any("--load-alignments" in row.flags for row in given.rows):
             alignments.prepare(given.preset.corpus, given.data)
-        self._require_measured(given)
-
-    def _require_measured(self, given: argparse.Namespace) -> None:
-        if given.record and not corpus.is_pinned(given.data):
-            raise RecipeError(f"--record: {given.data} is made of other documents than those of this project's results")
+        corpus.require_measured(given)
 
     def preparation(self, given: argparse.Namespace) -> list[list[str]]:
         return [corpus.preprocess(given.preset.corpus, given.data)]

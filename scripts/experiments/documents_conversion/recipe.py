@@ -23,6 +23,7 @@ and without a window that is read by a softmax, fine-tunes the model for a short
 
     def prepare_data(self, given: argparse.Namespace) -> None:
         corpus.prepare(given.preset.documents.corpus, given.data)
+        corpus.require_measured(given)
 
     def measure(self, run: Run, devices: Gpus, work: Work, stage: str) -> dict:
         preset, checkpoint = run.preset, run.checkpoint(stage)

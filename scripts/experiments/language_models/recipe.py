@@ -23,7 +23,7 @@ class LanguageModels(Experiment):
     name, file, presets = "language_models", "language_models.jsonl", PRESETS
     run_type = Run
     steps = ("train", *EVALUATED)
-    own_flags = (*Experiment.own_flags, "--batch-size")
+    own_flags = (*Experiment.own_flags, "--batch-size", "--max-sentences")
     goes_on = "a training goes on from its last checkpoint"
     description = """\
 Language models with fast weights: prepares the text, then trains, evaluates and records the rows of Tables 2 to 5 of

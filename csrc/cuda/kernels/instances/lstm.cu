@@ -19,7 +19,6 @@ template <int N> const char* launch_rows(RecurrenceKernel kernel, const LstmCall
 }  // namespace
 
 const char* launch_lstm(RecurrenceKernel kernel, const LstmCall& c, void* stream) {
-  if (c.d > widest_recurrence) return too_wide;
   if (c.d <= 32) return launch_rows<1>(kernel, c, stream);
   if (c.d <= 64) return launch_rows<2>(kernel, c, stream);
   return launch_rows<4>(kernel, c, stream);

@@ -15,7 +15,6 @@ template <int N> const char* launch_rows(RecurrenceKernel kernel, const Recurren
 }  // namespace
 
 const char* launch_recurrence(RecurrenceKernel kernel, const RecurrenceCall& c, void* stream) {
-  if (c.d > widest_recurrence) return too_wide;
   if (c.d <= 32) return launch_rows<1>(kernel, c, stream);
   if (c.d <= 64) return launch_rows<2>(kernel, c, stream);
   return launch_rows<4>(kernel, c, stream);

@@ -29,7 +29,7 @@ template <int N> FWP_BOTH int lstm_warps(const RecurrenceCall& c) {
 // A block serves a head, with the matrices of its three gates: every warp has the same columns of all of them.
 template <int N> struct Lstm : RecurrentBlock<N> {
   typedef RecurrentBlock<N> Base;
-  using Base::at, Base::d, Base::fetch, Base::head, Base::is_pad, Base::rows, Base::warp, Base::warps;
+  using Base::at, Base::carried, Base::d, Base::fetch, Base::head, Base::is_pad, Base::rows, Base::warp, Base::warps;
   static constexpr int gates = lstm_gates, parts = lstm_parts<N>;
   typedef typename Base::Matrix Matrices[gates][parts];
 
@@ -48,8 +48,6 @@ template <int N> struct Lstm : RecurrentBlock<N> {
   FWP_DEVICE Base part(int p) const { return Base(c, warp + p * warps, warps); }
   FWP_DEVICE int of_gate(int g) const { return g * int(c.heads) + head; }
   FWP_DEVICE int64_t matrix(int g) const { return (this->b * gates * c.heads + of_gate(g)) * d * d; }
-  // Where the h or c of this head begins that is carried from call to call.
-  template <class V> FWP_DEVICE V* carried(V* x) const { return x ? x + int64_t(block_index()) * d : nullptr; }
 
   FWP_DEVICE void fetch_matrices(Matrices& R, const float* from) const {
     FWP_UNROLL (int g = 0; g < gates; ++g)
@@ -115,7 +113,8 @@ template <int N> struct Lstm : RecurrentBlock<N> {
     FWP_UNROLL (int g = 0; g < gates; ++g)
       FWP_UNROLL (int p = 0; p < parts; ++p) part(p).put_matrix(c.R, R[g][p], matrix(g));
     // The last h is read again from where this thread put it.
-    const int64_t last = this->before(c.length);
+    int64_t last = c.length;
+    this->go_before(c.length, last);
     const float* const h = last >= 0 ? at(c.out, last) : carried(c.initial_y);
     FWP_UNROLL (int p = 0; p < parts; ++p)
       if (const Base own = part(p); own.stores()) carried(c.y)[own.column] = h ? h[own.column] : 0.f;
@@ -130,9 +129,10 @@ template <int N> struct Lstm : RecurrentBlock<N> {
     fetch_matrices(R, c.last_R);
     fetch_columns(carried_h, carried(c.grad_y));
     fetch_columns(carried_c, carried(c.grad_c));
+    int64_t before = c.length;
     FWP_ROLLED (int64_t t = c.length - 1; t >= 0; --t) {
       const bool pad = is_pad(t);
-      const int64_t before = this->before(t);
+      this->go_before(t, before);
       float e[gates][parts];
       {
         float cell[parts], dout[parts], now[parts], x[parts], in[parts], out[parts];

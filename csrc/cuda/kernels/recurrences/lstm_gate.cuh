@@ -32,10 +32,11 @@ template <int N> struct LstmGate : RecurrentBlock<N> {
     this->fetch_matrix(R, c.last_R);
     this->fetch_matrix(G, c.grad_R);
     int slot = 0;
+    int64_t before = c.length;
     FWP_ROLLED (int64_t t = c.length - 1; t >= 0; --t) {
       {
         float f[N], h[N];
-        const int64_t before = this->before(t);
+        this->go_before(t, before);
         fetch(h, before >= 0 ? at(c.found, before, net) : initial);
         this->softmax(f, h);
         this->add(G, f, fetch_column(at(c.grad_z, t)));

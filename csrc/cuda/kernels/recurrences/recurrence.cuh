@@ -41,7 +41,8 @@ template <int N> struct Recurrence : RecurrentBlock<N> {
     float* const shared = reinterpret_cast<float*>(shared_memory(forward_bytes(c)));
     Matrix R;
     float y[N], f[N];
-    this->fetch_state(R, y, c.initial_R, c.initial_y);
+    this->fetch_matrix(R, c.initial_R);
+    fetch(y, this->carried(c.initial_y));
     int slot = 0;
     FWP_ROLLED (int64_t t = 0; t < c.length; ++t) {
       const Given now(*this, t);
@@ -58,7 +59,8 @@ template <int N> struct Recurrence : RecurrentBlock<N> {
       fetch(y, shared + slot * rows);
       slot = 1 - slot;
     }
-    this->put_state(c.R, c.y, R, y);
+    this->put_matrix(c.R, R);
+    if (warp == 0) this->put(this->carried(c.y), y);
   }
 
   FWP_DEVICE void backward() const {
@@ -68,13 +70,16 @@ template <int N> struct Recurrence : RecurrentBlock<N> {
     Matrix R, G;
     float carried[N];
     this->fetch_matrix(R, c.last_R);
-    this->fetch_state(G, carried, c.grad_R, c.grad_y);
+    this->fetch_matrix(G, c.grad_R);
+    fetch(carried, this->carried(c.grad_y));
+    int64_t before = c.length;
     FWP_ROLLED (int64_t t = c.length - 1; t >= 0; --t) {
       const bool pad = is_pad(t);
       float f[N], df[N], dk[N] = {};
       {
         float y[N];
-        this->fetch_fed(y, t);
+        this->go_before(t, before);
+        fetch(y, before >= 0 ? at(c.found, before) : this->carried(c.initial_y));
         this->softmax(f, y);
       }
       const float fed = this->of_column(carried), dy = fetch_column(at(c.grad_out, t)) + (pad ? 0 : fed);
@@ -106,7 +111,8 @@ template <int N> struct Recurrence : RecurrentBlock<N> {
       const float mean = this->dot(f, df);
       FWP_UNROLL (int r = 0; r < N; ++r) carried[r] = (pad ? carried[r] : 0.f) + f[r] * (df[r] - mean);
     }
-    this->put_state(c.grad_initial_R, c.grad_initial_y, G, carried);
+    this->put_matrix(c.grad_initial_R, G);
+    if (warp == 0) this->put(this->carried(c.grad_initial_y), carried);
   }
 };
 

@@ -10,7 +10,6 @@ using RecurrenceCall = RecurrenceFields<float, Rows>;
 using LstmCall = LstmFields<float, Rows>;
 
 constexpr int widest_recurrence = 128;  // the largest d: two or three matrices fill the registers of a block
-constexpr char too_wide[] = "d is larger than the registers of a block have room for";
 
 // `stream` is a cudaStream_t. Returns null, or what is wrong.
 const char* launch_recurrence(RecurrenceKernel kernel, const RecurrenceCall& call, void* stream);

@@ -72,15 +72,8 @@ template <int N> struct RecurrentBlock {
       }
   }
 
-  // A state: a matrix, and what was read last. Null: zero.
-  FWP_DEVICE void fetch_state(Matrix& R, float (&y)[N], const float* from_R, const float* from_y) const {
-    fetch_matrix(R, from_R);
-    fetch(y, from_y ? from_y + int64_t(block_index()) * d : nullptr);
-  }
-  FWP_DEVICE void put_state(float* to_R, float* to_y, const Matrix& R, const float (&y)[N]) const {
-    put_matrix(to_R, R);
-    if (warp == 0) put(to_y + int64_t(block_index()) * d, y);
-  }
+  // Where the vector of this head begins that is carried from call to call.
+  template <class V> FWP_DEVICE V* carried(V* x) const { return x ? x + int64_t(block_index()) * d : nullptr; }
 
   // Over all rows.
   FWP_DEVICE float sum(const float (&x)[N]) const {
@@ -88,11 +81,6 @@ template <int N> struct RecurrentBlock {
     FWP_UNROLL (int r = 0; r < N; ++r) total += x[r];
     FWP_UNROLL (int mask = 16; mask > 0; mask /= 2) total += shuffle_xor(total, mask);
     return total;
-  }
-  // x over its sum, to which eps is added.
-  FWP_DEVICE void normalize(float (&x)[N], float eps) const {
-    const float share = 1 / (sum(x) + eps);
-    FWP_UNROLL (int r = 0; r < N; ++r) x[r] *= share;
   }
   FWP_DEVICE float dot(const float (&x)[N], const float (&y)[N]) const {
     float products[N];
@@ -104,7 +92,8 @@ template <int N> struct RecurrentBlock {
     FWP_UNROLL (int r = 0; r < N; ++r) most = lane + 32 * r < d ? larger(most, y[r]) : most;
     FWP_UNROLL (int mask = 16; mask > 0; mask /= 2) most = larger(most, shuffle_xor(most, mask));
     FWP_UNROLL (int r = 0; r < N; ++r) f[r] = lane + 32 * r < d ? exponential(y[r] - most) : 0.f;
-    normalize(f, 0);
+    const float share = 1 / sum(f);
+    FWP_UNROLL (int r = 0; r < N; ++r) f[r] *= share;
   }
 
   // The sums over all lanes of 8 numbers each; this lane gets that of its column. A lane hands half of its numbers
@@ -219,17 +208,12 @@ template <int N> struct RecurrentBlock {
     FWP_ROLLED (int w = 0; w < warps; ++w) total += parts[w];
     return total;
   }
-  // The last position before t that is no pad; below 0: none.
-  FWP_DEVICE int64_t before(int64_t t) const {
-    do --t;
-    while (t >= 0 && is_pad(t));
-    return t;
-  }
-  // What was fed into t: read at the last position before it that is no pad, or else of the initial state.
-  FWP_DEVICE void fetch_fed(float (&y)[N], int64_t t) const {
-    const int64_t last = before(t);
-    const float* const initial = c.initial_y ? c.initial_y + int64_t(block_index()) * d : nullptr;
-    fetch(y, last >= 0 ? at(c.found, last) : initial);
+  // Sets `before` to the last position before t that is no pad, -1 if there is none. Going back, it is looked for again
+  // only when t reaches it, so that a run of pads is read once.
+  FWP_DEVICE void go_before(int64_t t, int64_t& before) const {
+    if (before < t) return;
+    before = t - 1;
+    while (before >= 0 && is_pad(before)) --before;
   }
 };
 
