@@ -9,7 +9,7 @@ from fairseq.models import transformer_lm as stock
 from ..config import DecoderOnlyConfig, check_flags
 from . import attention_flags
 from .architectures import fill_defaults
-from .fwp_transformer import NestedDecoderConfig, refuse_heads
+from .fwp_transformer import nested, refuse_heads
 from .language_model_decoder import FwpLanguageModelDecoder
 
 
@@ -18,11 +18,11 @@ class FwpLanguageModelConfig(DecoderOnlyConfig, stock.TransformerLanguageModelCo
     """Every option of fairseq's transformer_lm, and the attention flags."""
 
 
-def build_decoder(decoder: type, nested: type, args, task) -> FwpLanguageModelDecoder:
+def build_decoder(decoder: type, args, task) -> FwpLanguageModelDecoder:
     """Builds a decoder around the embeddings that fairseq builds, which checks their flags."""
     refuse_heads("decoder", args.decoder_embed_dim, args.decoder_attention_heads)
     theirs = stock.TransformerLanguageModel.build_model(args, task).decoder
-    return decoder(nested.from_flat(args), task.target_dictionary, theirs.embed_tokens, no_encoder_attn=True)
+    return decoder(nested(args), task.target_dictionary, theirs.embed_tokens, no_encoder_attn=True)
 
 
 @register_model("fwp_lm", dataclass=FwpLanguageModelConfig)
@@ -36,7 +36,7 @@ class FwpLanguageModel(stock.TransformerLanguageModel):
     @classmethod
     def build_model(cls, args, task):
         check_flags(args)
-        return cls(build_decoder(FwpLanguageModelDecoder, NestedDecoderConfig, args, task))
+        return cls(build_decoder(FwpLanguageModelDecoder, args, task))
 
     def load_state_dict(self, state_dict, strict=True, model_cfg=None, args=None):
         attention_flags.check(self, state_dict)

@@ -1,11 +1,11 @@
 """fairseq's Transformer with fast-weight attention at any of its three sites.
 
-Only fairseq's ``build_*`` hooks are overridden. Two dataclasses hold the same flags, because fairseq needs a flat one
-on the command line and in checkpoints, and a nested one inside the model.
+Only fairseq's ``build_*`` hooks are overridden. Options are flat on the command line and in checkpoints, and fairseq's
+nested ones inside the model.
 """
 
 import argparse
-from dataclasses import dataclass, field, fields, is_dataclass, make_dataclass
+from dataclasses import field, fields, is_dataclass, make_dataclass
 from typing import Optional
 
 import torch
@@ -24,7 +24,7 @@ from fairseq.modules.transformer_layer import TransformerDecoderLayerBase, Trans
 from omegaconf import II, DictConfig, OmegaConf
 from torch import Tensor, nn
 
-from ..config import DecoderOnlyConfig, FastWeightConfig, check_flags, site_config
+from ..config import FastWeightConfig, check_flags, site_config
 from ..modules import CrossAttention, SiteAttention
 from . import attention_flags
 
@@ -74,30 +74,17 @@ FwpTransformerConfig = make_dataclass(
 )
 
 
-@dataclass
-class _Nested(TransformerConfig):
-    @classmethod
-    def from_flat(cls, cfg) -> "_Nested":
-        """Converts the flat configuration, given as a DictConfig, a dataclass or a Namespace."""
-        if isinstance(cfg, cls):
-            return cfg
-        if isinstance(cfg, DictConfig):
-            cfg = argparse.Namespace(**OmegaConf.to_container(cfg, resolve=True, enum_to_str=True))
-        nested = cls.from_namespace(cfg)
-        for width in ("input_dim", "output_dim"):
-            if getattr(nested.decoder, width) in (None, _SAME_AS_EMBEDDING):
-                setattr(nested.decoder, width, nested.decoder.embed_dim)
-        return nested
-
-
-@dataclass
-class NestedConfig(FastWeightConfig, _Nested):
-    """fairseq's nested options and the attention flags, as translation models read them."""
-
-
-@dataclass
-class NestedDecoderConfig(DecoderOnlyConfig, _Nested):
-    """fairseq's nested options and the attention flags, as language models read them."""
+def nested(cfg) -> TransformerConfig:
+    """fairseq's nested options, and all others beside them, of a flat DictConfig, dataclass or Namespace."""
+    if isinstance(cfg, TransformerConfig):
+        return cfg
+    if isinstance(cfg, DictConfig):
+        cfg = argparse.Namespace(**OmegaConf.to_container(cfg, resolve=True, enum_to_str=True))
+    found = TransformerConfig.from_namespace(cfg)
+    for width in ("input_dim", "output_dim"):
+        if getattr(found.decoder, width) in (None, _SAME_AS_EMBEDDING):
+            setattr(found.decoder, width, found.decoder.embed_dim)
+    return found
 
 
 def refuse_heads(side: str, embed_dim: int, heads: int) -> None:
@@ -106,7 +93,9 @@ def refuse_heads(side: str, embed_dim: int, heads: int) -> None:
         raise ValueError(f"--{side}-attention-heads {heads}: expected a divisor of the model's width, {embed_dim}")
 
 
-def _attention(layer: nn.Module, embed_dim: int, heads: int, cfg: _Nested, site: str, source_dim: int | None = None):
+def _attention(
+    layer: nn.Module, embed_dim: int, heads: int, cfg: TransformerConfig, site: str, source_dim: int | None = None
+):
     """Builds the attention of a site; None if its flags choose softmax."""
     side = "encoder" if site == "encoder" else "decoder"
     refuse_heads(side, embed_dim, heads)
@@ -271,7 +260,7 @@ class FwpTransformer(TransformerModelBase):
 
     @classmethod
     def build_model(cls, cfg, task):
-        cfg = NestedConfig.from_flat(cfg)
+        cfg = nested(cfg)
         check_flags(cfg)
         model = super().build_model(cfg, task)
         if getattr(getattr(task, "cfg", None), "load_alignments", False):  # guided alignment learns from the weights

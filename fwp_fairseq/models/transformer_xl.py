@@ -12,7 +12,6 @@ from torch import Tensor
 from ..modules import RelativeAttention
 from ..modules.relative_attention import Remembered
 from .fwp_language_model import build_decoder, fill_wikitext103
-from .fwp_transformer import NestedDecoderConfig
 from .language_model_decoder import FwpLanguageModelDecoder
 
 
@@ -27,12 +26,6 @@ class TransformerXlConfig(stock.TransformerLanguageModelConfig):
     no_token_positional_embeddings: bool = field(
         default=False, metadata={"help": "changes nothing: Transformer-XL has no absolute positions"}
     )
-
-
-@dataclass
-class _NestedConfig(NestedDecoderConfig):
-    mem_len: int = 0
-    fwp_feature_map: str = "softmax"
 
 
 class TransformerXlLayer(TransformerDecoderLayerBase):
@@ -104,7 +97,7 @@ class TransformerXlLanguageModel(stock.TransformerLanguageModel):
         if args.decoder_learned_pos:
             raise ValueError("--decoder-learned-pos contradicts Transformer-XL, which has no absolute positions")
         args.no_token_positional_embeddings = True
-        return cls(build_decoder(TransformerXlDecoder, _NestedConfig, args, task))
+        return cls(build_decoder(TransformerXlDecoder, args, task))
 
 
 for _size, _width, _mem_len in (("small", 128, 256), ("medium", 256, 384)):

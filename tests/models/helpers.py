@@ -8,6 +8,7 @@ from fairseq.data import Dictionary
 from fairseq.models import ARCH_CONFIG_REGISTRY
 
 import fwp_fairseq.models.architectures  # noqa: F401  (registers the names)
+from fwp_fairseq.config import FastWeightConfig
 from fwp_fairseq.models.fwp_transformer import FwpTransformer
 
 SIZES = dict(
@@ -41,8 +42,8 @@ def arguments(arch: str, **flags) -> argparse.Namespace:
 def build_raw(arch: str = "fwp_transformer", words: Dictionary = WORDS, cls=FwpTransformer, **flags):
     """Builds a model of the architecture's own size."""
     task = SimpleNamespace(source_dictionary=words, target_dictionary=words)
-    args = arguments(arch, **flags)
-    return cls.build_model(args, task)
+    defaults = vars(FastWeightConfig()) if cls is FwpTransformer else {}
+    return cls.build_model(argparse.Namespace(**defaults | vars(arguments(arch, **flags))), task)
 
 
 def build(seed: int = 0, **flags):
