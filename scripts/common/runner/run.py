@@ -44,7 +44,7 @@ class Run:
     def finished(self, output: Path, experiment: str) -> Path:
         """Returns a file that the finished run has. Raises RecipeError if it is missing."""
         if not output.is_file():
-            made = f"--preset {self.preset.name} --rows {self.row.name} --seeds {self.seed}"
+            made = f"--preset {self.preset.name} --out {self.path.parent} --rows {self.row.name} --seeds {self.seed}"
             raise RecipeError(f"{output}: no such file; python -m scripts.experiments {experiment} {made} makes it")
         return output
 
