@@ -71,5 +71,5 @@ def load_or_say_why(load, self, filename, *args, **kwargs):
         trainings = "" if expected == actual else f" (expected one of {expected}, actual {actual})"
         folder, advice = os.path.dirname(filename), ""
         if os.path.abspath(folder) == os.path.abspath(self.cfg.checkpoint.save_dir):
-            advice = f". If another training is in {folder}, give this one a folder of its own"
+            advice = f". If another training is in {folder}, give this one a folder of its own with --save-dir"
         raise RuntimeError(f"checkpoint {filename} does not fit the model{trainings}: {reason}{advice}") from error
