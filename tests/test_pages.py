@@ -19,6 +19,7 @@ NOT_RUN = {
         "python -m scripts.experiments.documents.extract ",
         "FWP_DATA=data python -m scripts.experiments documents --preset long --prepare",
     ],
+    "downloads WMT's test sets": ["mkdir -p data/wmt", "for kind in doc:docid "],
     "needs GPUs, several machines or SLURM": ["fairseq-train FLAGS", "torchrun --nnodes 2", "srun "],
     "is the suite itself, or changes sources; .ci/run has these, and tests/scripts/test_shell.py their arguments": [
         "scripts/test.sh ",
