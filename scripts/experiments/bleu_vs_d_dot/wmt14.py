@@ -83,7 +83,7 @@ def _texts(data: Path, say) -> None:
         try:
             paths = DATASETS[news].get_files("en-de")[:2]
         except OSError as error:
-            raise DataError(f"{news}: sacrebleu -t {news} -l en-de --download {news} fails: {error}") from None
+            raise DataError(f"{news}: sacreBLEU cannot download it ({error}); try again with a network") from None
         for language, path in zip(LANGUAGES, paths, strict=True):
             write_atomically(data / f"raw/{name}.{language}", Path(path).read_bytes())
     with replaced(data / "raw/train.en") as en, replaced(data / "raw/train.de") as de:
