@@ -59,7 +59,7 @@ def digest(library: Path) -> str:
 
 
 def _damage(library: Path, expected: str | None) -> str | None:
-    """Why the file must not be loaded, or None. It is not loaded to find out: a truncated library kills the process."""
+    """Returns the reason not to load the file, or None, without loading it: a truncated library kills the process."""
     if expected is None:
         return "no _build.json beside it names this file"
     try:
@@ -74,7 +74,7 @@ def _damage(library: Path, expected: str | None) -> str | None:
 
 
 def _switched_off(part: str) -> str | None:
-    """Why the user does not want this library, or None."""
+    """Returns the user's reason for switching this library off, or None."""
     wanted = os.environ.get("FWP_CUDA", "1")
     if part != "cuda" or wanted == "1":
         return None

@@ -1,4 +1,4 @@
-"""How an operator is described on Python's side, and who computes a call.
+"""Describes operators to Python, and chooses the backend that computes a call.
 
 An :class:`Operator` is a call that several backends can compute: each says why it cannot serve a call, if so, and runs
 it. A :class:`Kernel` is an operator of the compiled library as torch sees it: the shapes of its results, what it keeps
@@ -44,7 +44,7 @@ class Backend(Protocol):
     """The interface of what computes an operator's calls: a module or a class."""
 
     def unsupported_reasons(self, *call: Any) -> list[str]:
-        """Why the backend cannot serve the call; empty when it can."""
+        """Returns the reasons why the backend cannot serve the call; empty if it can."""
 
     def run(self, *call: Any) -> Any:
         """The operator's results."""
@@ -151,7 +151,7 @@ class Kernel:
             torch.library.register_autograd(f"fwp::{name}_backward", refuse)
 
     def unsupported_reasons(self, like: Tensor) -> list[str]:
-        """Why the compiled library cannot serve a call with tensors like this one, whatever their sizes."""
+        """Returns the reasons why the compiled library cannot serve tensors of this type and device, of any size."""
         if not LIBRARY:
             return [_STATUS.reasons["cpu"]]
         reasons, device = _transforms(), like.device.type
@@ -166,7 +166,7 @@ class Kernel:
         return reasons
 
     def refused(self, like: Tensor, *sizes) -> list[str]:
-        """Why the GPU of ``like`` cannot run the kernel for these widths; empty if it can, or if ``like`` is elsewhere.
+        """Returns why the GPU of ``like`` cannot run the kernel at these widths; empty if it can, or on a CPU.
 
         A GPU is checked once: see :mod:`._self_check`. No size may be a length, which a compiled graph keeps symbolic.
         """
@@ -179,12 +179,12 @@ class Kernel:
 
 @constant
 def refusal(operator: str, index: int, *sizes) -> str:
-    """What a GPU's answer is, or an empty text; it never changes in a process."""
+    """Returns a GPU's reason for refusing these widths, or an empty text; it never changes within a process."""
     return getattr(torch.ops.fwp, operator)(index, *sizes) or _self_check.failure(index)
 
 
 def _transforms() -> list[str]:
-    """Why no compiled operator can serve a call under the transforms that are active now; it would lose a tangent.
+    """Returns the reason why active transforms rule out compiled operators, which would lose a tangent.
 
     An open level of forward mode is reason enough, whether or not a tensor carries a tangent, because a graph compiled
     under it may be called with either. Cost: two look-ups, and nothing in a compiled graph.

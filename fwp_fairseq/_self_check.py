@@ -1,4 +1,4 @@
-"""Whether the CUDA kernels may be used on a device: they are compared with PyTorch once, in another process.
+"""Compares the CUDA kernels of a device with PyTorch once, in another process, before they are used.
 
 A kernel that touches memory which is not its own ends every later use of the device in its process, so nothing is
 risked in that of a training. The result is kept in a file for each library, driver, version of torch and kind of
@@ -37,7 +37,7 @@ _trusting = False
 
 
 class Verdict(NamedTuple):
-    """What failed, or an empty text; all that the check has printed; whether the verdict lasts.
+    """The failure, or an empty text; the output of the check; and whether the verdict may be kept.
 
     It does not if the check could not be done, as on a GPU whose memory is full; it may be possible the next time.
     """
@@ -48,7 +48,7 @@ class Verdict(NamedTuple):
 
 
 def trust() -> None:
-    """From now on this process uses the kernels unchecked: for the check itself, and for the kernels' own tests."""
+    """Lets this process use the kernels unchecked: for the check itself, and for the kernels' own tests."""
     global _trusting
     _trusting = True
 
@@ -104,7 +104,7 @@ def key(index: int) -> str:
 
 
 def folder() -> Path:
-    """Where results are kept."""
+    """Returns the folder of the verdicts."""
     return Path(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"), "fwp_fairseq")
 
 
@@ -133,7 +133,7 @@ def remembered(name: str, make: Callable[[], Verdict], again: bool = False) -> V
 
 @cache
 def failure(index: int) -> str:
-    """Why the kernels must not be used on this CUDA device, or an empty text. The first call ever may take a minute."""
+    """Returns the reason not to use the kernels on this GPU, or an empty text. The first call may take a minute."""
     if _trusting:
         return ""
     found = remembered(key(index), lambda: check(f"cuda:{index}"))

@@ -1,4 +1,4 @@
-"""Which options of a site contradict each other, and which have no meaning there."""
+"""Finds options of a site that contradict each other or have no meaning there."""
 
 from collections.abc import Iterator
 from typing import NamedTuple

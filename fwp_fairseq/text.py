@@ -1,4 +1,4 @@
-"""What is read from people's files and shown to them. Standard library only."""
+"""Reads text of users' files and prints it to them. Standard library only."""
 
 from collections.abc import Callable
 

@@ -107,7 +107,7 @@ def _refuse_differences(path: Path, state: dict, first_path: Path, first: dict) 
 
 
 def _is_constant(name: str, tensor: torch.Tensor) -> bool:
-    """Whether the entry is kept, not averaged: integers such as counters, and random directions of FAVOR+ and RFA.
+    """Returns True for entries that are copied, not averaged: counters, and the random directions of FAVOR+ and RFA.
 
     The average of two sets of random directions is not a set of random directions.
     """

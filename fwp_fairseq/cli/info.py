@@ -59,7 +59,7 @@ def library_rows() -> dict[str, str]:
 
 
 def served_rows() -> dict[str, str]:
-    """Of each operator and kind of device, the backend that "auto" picks, and why each other cannot serve."""
+    """Lists, for each operator and kind of device, the backend that "auto" picks and why the others cannot serve."""
     rows = {}
     for rule, device in product(RULES, ("cpu", "cuda")):
         report = [("any backend", ["no CUDA device is visible to torch"])]

@@ -10,7 +10,7 @@ _LIBC = ctypes.CDLL(None) if sys.platform == "linux" else None
 
 
 def die_with_parent() -> None:
-    """On Linux, makes a tool die with its caller, so that it cannot go on in a folder that the next call uses."""
+    """Makes a tool die with its caller (on Linux), so that it cannot go on in a folder that the next call uses."""
     if _LIBC is not None:
         PR_SET_PDEATHSIG = 1
         _LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)

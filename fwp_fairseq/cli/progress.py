@@ -1,4 +1,4 @@
-"""How far a fairseq-train is, by its log (--log-format json)."""
+"""Reads the progress of a fairseq-train from its log (--log-format json)."""
 
 import json
 import math

@@ -15,7 +15,7 @@ def _words(action: argparse.Action, value) -> list[str]:
 
 
 def _same(given, value, action: argparse.Action) -> bool:
-    """Whether the parser's value equals the checkpoint's, which may be the text of a list that the parser makes."""
+    """Compares the parser's value with the checkpoint's, which may be the text of a list that the parser makes."""
     return given == (action.type(value) if isinstance(value, str) and action.type else value)
 
 

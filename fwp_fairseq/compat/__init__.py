@@ -1,4 +1,4 @@
-"""What fairseq needs to run on today's torch, numpy and omegaconf; what we mend of its behaviour is in ``mends``.
+"""Lets fairseq run on current torch, numpy and omegaconf; ``mends`` repairs its behaviour.
 
 It is imported before the mends for its effects, and exports nothing.
 """

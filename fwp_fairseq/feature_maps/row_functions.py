@@ -19,7 +19,7 @@ class RowFunction(Kernel):
         self.in_pytorch = in_pytorch
 
     def serves(self, x: Tensor) -> bool:
-        """Whether the compiled function can be given x, now."""
+        """Returns True if the compiled function can be called with x under the active transforms."""
         return x.shape[-1] != 0 and not self.unsupported_reasons(x) and not self.refused(x)
 
     def __call__(self, x: Tensor, *numbers: float) -> Tensor:

@@ -1,4 +1,4 @@
-"""What attention remembers: one file for each memory, and the one place that chooses among them.
+"""Memories of attention, a file each, and the function that chooses among them.
 
 ``matrix`` is one fast weight matrix per head, ``window`` the latest positions in front of a matrix, ``fast_nets`` are
 nets whose weights are written at every position. :mod:`.memory` has their base class.

@@ -1,4 +1,4 @@
-"""How much earlier content is left, as the gated delta rule learns it."""
+"""Learned decay of the gated delta rule."""
 
 import math
 

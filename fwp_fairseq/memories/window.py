@@ -32,7 +32,7 @@ from .window_decoding import with_ones
 
 @states.registered
 class WindowState(NamedTuple):
-    """What causal attention with a window carries.
+    """State of causal attention with a window.
 
     Attributes:
         k, v: (B, w, H, d_key), the keys and values of the w latest positions, the latest at the end.
@@ -116,7 +116,7 @@ class Window(Memory):
         return _Positions(k, v, absent, last)
 
     def _write_far(self, q, positions: _Positions, state, return_state) -> tuple[Tensor | None, Tensor | None]:
-        """What the last queries read of positions before their window, (B, F, H, d_key + 1), and W afterwards."""
+        """Reads the positions before the windows of the last queries, (B, F, H, d_key + 1); also returns the next W."""
         # Of the query at t the position t - w has left the window; in the first calls there is none. With gradients
         # the rule gets nothing to write then, but phi, u and b are part of the graph in every batch, which distributed
         # training relies on.
@@ -196,7 +196,7 @@ class Window(Memory):
 
 
 def _pads_are_behind(mask: Tensor | None) -> bool:
-    """Whether all pads of each row follow its positions; graphs and transforms cannot ask, and assume not."""
+    """Returns True if the pads of every row follow its tokens; False under graphs and transforms, which cannot ask."""
     if mask is None:
         return True
     unknown = torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active() or mask.is_meta

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class WindowCache:
-    """What hypotheses have written so far; R rows of them, in storage of N rows.
+    """Positions written so far by R hypotheses, in storage of N rows.
 
     Position t of row r lies in entry t modulo w of the ring, in the row of storage that places[r, entry] tells.
     Reordering hypotheses moves these numbers only.
@@ -44,7 +44,7 @@ class WindowCache:
 
     @classmethod
     def empty(cls, size: int, k: Tensor) -> "WindowCache":
-        """For a window of ``size`` positions and keys like k (R, 1, H, d_key)."""
+        """Makes an empty cache for a window of ``size`` positions and keys like k (R, 1, H, d_key)."""
         found = cls(k.new_empty(size, len(k), k.shape[2], 2 * k.shape[3]), k.new_empty(0, dtype=torch.int32))
         found.places = found._every_place()
         return found

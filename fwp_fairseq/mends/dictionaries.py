@@ -42,7 +42,7 @@ def _describe(task: FairseqTask) -> dict[str, str]:
 
 
 def _difference(task: FairseqTask, remembered: object) -> str | None:
-    """How the task's dictionaries differ from those of the checkpoint, or None; a checkpoint without any fits all."""
+    """Describes how the task's dictionaries differ from the checkpoint's, or returns None; one without any fits all."""
     if not isinstance(remembered, dict):
         return None
     for name, now in _describe(task).items():

@@ -25,7 +25,7 @@ _LIMITS = ("max_source_positions", "max_target_positions", "tokens_per_sample")
 
 @dataclass
 class _Count:
-    """What this process has decoded."""
+    """Counts of what this process has decoded."""
 
     sentences: int = 0
     long: int = 0

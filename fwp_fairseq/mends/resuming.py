@@ -51,7 +51,7 @@ def get_and_keep(get_batch_iterator, self, *args, **kwargs):
 
 
 def _finished(trainer, extra_state) -> str | None:
-    """Why this training has nothing left to do, or None; all workers come to the same answer."""
+    """Returns the reason why this training has nothing left to do, or None; all workers agree."""
     limits, updates = trainer.cfg.optimization, trainer.get_num_updates()
     if 0 < (limits.max_update or 0) <= updates:
         return f"num_updates: {updates} >= max_update: {limits.max_update}"

@@ -11,7 +11,7 @@ _UNLIMITED = 10**9
 
 
 def _carries(layer: nn.Module) -> bool:
-    """Whether the layer's attention has a state of bounded size, which softmax attention has not."""
+    """Returns True if the layer's attention has a state of bounded size, which softmax attention lacks."""
     return hasattr(getattr(layer, "self_attn", None), "nothing_written")
 
 

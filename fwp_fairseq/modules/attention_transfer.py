@@ -64,7 +64,7 @@ class AttentionTransfer:
             _refuse(attention)
 
     def parameters(self) -> Iterator[nn.Parameter]:
-        """What learns: what softmax attention does not have, feature maps, scales of queries and keys, windows."""
+        """Returns the trainable parameters, which softmax attention lacks: feature maps, scales of q and k, windows."""
         for attention in self.attentions:
             for module in (attention.memory, attention.qk_norm):
                 if module is not None:

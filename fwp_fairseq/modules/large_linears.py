@@ -1,4 +1,4 @@
-"""Which linear layers of a model another kind takes the place of, for decoding on a CPU."""
+"""Replaces the large linear layers of a model for decoding on a CPU."""
 
 from collections.abc import Callable
 
@@ -17,7 +17,7 @@ class LargeLinear(nn.Module):
         self.in_features, self.out_features = linear.in_features, linear.out_features
 
     def unpacked(self) -> tuple:
-        """What :meth:`pack` takes."""
+        """Returns the arguments with which :meth:`pack` packs the layer again."""
         raise NotImplementedError
 
     def pack(self, *unpacked):

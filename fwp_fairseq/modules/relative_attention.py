@@ -15,7 +15,7 @@ from . import incremental_state as states
 
 
 class Remembered(NamedTuple):
-    """What a layer keeps of the text before a segment.
+    """Inputs that a layer keeps of the text before a segment.
 
     Attributes:
         inputs: (B, mem_len, C), the layer's inputs at the last positions, the latest at the end.
@@ -123,7 +123,7 @@ class RelativeAttention(FairseqIncrementalState, nn.Module):
         return x.unflatten(-1, (self.num_heads, self.head_dim)).transpose(0, 1)
 
     def _keys_and_values(self, inputs: Tensor) -> tuple[Tensor, Tensor]:
-        """Of inputs (B, L, C): each (B, L, H, d_key)."""
+        """Projects inputs (B, L, C) to keys and values, each (B, L, H, d_key)."""
         k, v = (x.unflatten(-1, (self.num_heads, self.head_dim)) for x in (self.k_proj(inputs), self.v_proj(inputs)))
         return k, v
 

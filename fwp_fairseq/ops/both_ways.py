@@ -41,6 +41,6 @@ def _folded(x: Tensor | None) -> Tensor | None:
 
 
 def visible(products: Tensor) -> Tensor:
-    """Of products of all pairs (H, B, i, j) those with j <= i in heads that go forwards, with j >= i in the others."""
+    """Masks products of pairs (H, B, i, j): causal in forward heads (j <= i), anti-causal in the others (j >= i)."""
     ahead, back = products.chunk(2)
     return torch.cat([ahead.tril(), back.triu()])

@@ -105,7 +105,7 @@ class _Chunk:
         return self._between
 
     def old(self, W: Tensor, x: _Features) -> Tensor:
-        """What x reads of the state before the chunk, decayed up to each position."""
+        """Reads the state before the chunk with x, decayed up to each position."""
         decay = self.decay()
         return x.read(W) if decay is None else decay * x.read(W)
 

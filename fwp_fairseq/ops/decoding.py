@@ -111,7 +111,7 @@ class Decoding:
     backend: str = "auto"
 
     def serves(self, like: Tensor) -> bool:
-        """Whether keys like these, (R, T, H, width), are decoded here; with ``native`` a step raises if they cannot."""
+        """Returns True if keys like these, (R, T, H, width), are decoded here; with ``native`` a step raises if not."""
         if self.backend == "auto":
             return not decoding_native.unsupported_reasons(self, like)
         return self.backend == "native"
@@ -200,7 +200,7 @@ class Decoding:
 
     @property
     def keeps_keys(self) -> bool:
-        """Whether the cache holds keys, whose features are computed when they are read, instead of features."""
+        """Returns True if the cache holds keys, whose features are computed when they are read, instead of features."""
         phi = self.feature_map
         return phi is not None and phi.homogeneity is not None and phi.non_negative and phi.d_dot > phi.d_key
 

@@ -27,7 +27,7 @@ def _known() -> tuple[list[str], list[str]]:
 
 
 def unknown(rule: Rule, feature_map) -> list[str]:
-    """Why the compiled library does not serve this rule or this map, whatever the inputs; empty if it does."""
+    """Lists the rule and the map if the compiled library does not know them, in sentences; empty if it knows both."""
     if not LIBRARY:
         return []
     rules, maps = _known()
@@ -128,7 +128,7 @@ KERNEL = Kernel(
 
 
 def unsupported_reasons(call: Call) -> list[str]:
-    """Why the compiled library cannot serve this call; empty when it can."""
+    """Returns the reasons why the compiled library cannot serve this call; empty if it can."""
     phi, d_key = call.feature_map, call.k.shape[-1]
     reasons = KERNEL.unsupported_reasons(call.v) + unknown(call.rule, phi)
     name = kernel_of(phi)

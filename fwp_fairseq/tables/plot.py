@@ -131,7 +131,7 @@ def draw(plot: Plot, kind: str) -> bytes:
 
 
 def _lines_of_names(plot: Plot) -> float:
-    """How many lines of text the names below the axis take, less the one that numbers take."""
+    """Counts the lines of text of the names below the axis, less the one that numbers take."""
     if len(plot.names) > UPRIGHT:
         return max(len(line) for name in plot.names for line in name.splitlines()) / 2.5
     return max((name.count("\n") for name in plot.names), default=0)

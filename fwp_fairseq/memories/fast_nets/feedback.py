@@ -1,4 +1,4 @@
-"""What of the previous output goes into the slow net."""
+"""Feedback of the previous output into the slow net."""
 
 import math
 
