@@ -7,7 +7,6 @@ for the backward, and its gradient.
 
 import logging
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Protocol
 
 import torch
@@ -16,28 +15,13 @@ from torch.autograd import forward_ad
 
 from . import _extension, _self_check
 from ._constant import constant
+from .numerics import without_autocast
 
 logger = logging.getLogger(__name__)
 
 _STATUS = _extension.status()
 LIBRARY = _STATUS.cpu  # whether there is a compiled library, of which the part for CPUs defines every operator
 FLOATING = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
-
-
-_UNCHANGED = nullcontext()
-
-
-def without_autocast(like: Tensor) -> AbstractContextManager:
-    """A context in which autocast changes no type of tensors on the device of ``like``."""
-    device = like.device.type
-    # Entering ``torch.autocast`` takes as long as a small kernel, also where there is nothing to turn off.
-    active = device != "meta" and torch.is_autocast_enabled(device)
-    return torch.autocast(device, enabled=False) if active else _UNCHANGED
-
-
-def state_type(dtype: torch.dtype) -> torch.dtype:
-    """The type of phi, sums and states for inputs of ``dtype``: float32 for half precision, else the same."""
-    return torch.promote_types(dtype, torch.float32)
 
 
 class Backend(Protocol):

@@ -26,7 +26,7 @@ feature_maps
 _operator
 _self_check
 _extension
-_constant files tables
+_constant files numerics tables
 text
 """
 LINES = [line.split() for line in LAYERS.strip().split("\n")]

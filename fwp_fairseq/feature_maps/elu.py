@@ -3,7 +3,7 @@
 import torch.nn.functional as F
 from torch import Tensor
 
-from .._operator import state_type, without_autocast
+from ..numerics import state_type, without_autocast
 from .feature_map import FeatureMap
 from .unit_rows import elu_to_length_one
 

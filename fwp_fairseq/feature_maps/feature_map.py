@@ -5,7 +5,7 @@ from typing import Any, ClassVar
 
 from torch import Tensor, nn
 
-from .._operator import state_type, without_autocast
+from ..numerics import state_type, without_autocast
 from .unit_rows import to_length_one
 
 

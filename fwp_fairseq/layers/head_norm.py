@@ -3,8 +3,8 @@
 import torch
 from torch import Tensor, nn
 
-from .._operator import state_type, without_autocast
 from ..feature_maps import unit_rows
+from ..numerics import state_type, without_autocast
 from ..ops.call import EPS
 
 

@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from .._operator import state_type
+from ..numerics import state_type
 
 # About how many positions the first and the last head remember at the start of training; others lie between.
 SHORTEST, LONGEST = 100, 1000

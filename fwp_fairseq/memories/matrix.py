@@ -3,7 +3,7 @@
 from torch import Tensor
 
 from .. import ops
-from .._operator import without_autocast
+from ..numerics import without_autocast
 from ..ops.both_ways import visible
 from ..ops.call import divide
 from ..ops.fast_weights import FUNCTIONS

@@ -5,7 +5,7 @@ from typing import Any, ClassVar, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from .._operator import state_type
+from ..numerics import state_type
 from ..ops import STRENGTHS, FastWeights
 from ..ops.state import select
 from ..options import BETA_RANGES, SiteOptions

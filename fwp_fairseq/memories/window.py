@@ -19,7 +19,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from .. import ops
-from .._operator import state_type, without_autocast
+from ..numerics import state_type, without_autocast
 from ..ops import state as states
 from ..ops import window as operator
 from ..ops.call import FastWeights

@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from .._operator import state_type, without_autocast
+from ..numerics import state_type, without_autocast
 from ..ops.decoding_native import fold
 
 if TYPE_CHECKING:

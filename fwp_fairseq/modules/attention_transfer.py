@@ -7,7 +7,7 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor, nn
 
-from .._operator import state_type
+from ..numerics import state_type
 from .site_attention import SiteAttention
 
 

@@ -4,7 +4,7 @@ import torch
 from fairseq.modules import MultiheadAttention
 from torch import Tensor, nn
 
-from .._operator import state_type
+from ..numerics import state_type
 from . import incremental_state as states
 from .shared_source import SharedSource
 from .source_window import SourceWindow

@@ -10,7 +10,7 @@ from fairseq.modules.quant_noise import quant_noise
 from torch import Tensor, nn
 from torch.nn.functional import pad
 
-from .._operator import state_type
+from ..numerics import state_type
 from . import incremental_state as states
 
 

@@ -7,7 +7,7 @@ from typing import Literal, NamedTuple, get_args
 import torch
 from torch import Tensor
 
-from .._operator import state_type
+from ..numerics import state_type
 from . import state
 
 Rule = Literal["sum", "delta", "gated", "gated_delta"]

@@ -28,8 +28,9 @@ from functools import reduce
 import torch
 from torch import Tensor
 
-from .._operator import Operator, state_type
+from .._operator import Operator
 from ..feature_maps import FeatureMap
+from ..numerics import state_type
 from . import decoding_native, fast_weights
 from .call import DECAYING, EPS, RULES, FastWeights, Rule
 

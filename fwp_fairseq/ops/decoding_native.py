@@ -3,7 +3,8 @@
 import torch
 from torch import Tensor
 
-from .._operator import FLOATING, Kernel, new_rows, state_type
+from .._operator import FLOATING, Kernel, new_rows
+from ..numerics import state_type
 from .native import kernel_of, unknown
 
 

@@ -11,7 +11,8 @@ import torch
 from torch import Tensor
 
 from .._constant import constant
-from .._operator import FLOATING, LIBRARY, Kernel, new_rows, state_type
+from .._operator import FLOATING, LIBRARY, Kernel, new_rows
+from ..numerics import state_type
 from .call import Call, FastWeights, Rule
 
 

@@ -26,7 +26,8 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from .._operator import InPyTorch, Kernel, Operator, new_rows, state_type
+from .._operator import InPyTorch, Kernel, Operator, new_rows
+from ..numerics import state_type
 
 GATES = 3  # u, i and o
 

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from ... import ops
-from ..._operator import state_type, without_autocast
+from ...numerics import state_type, without_autocast
 from ...ops.call import STRENGTHS
 from ...ops.recurrence import keep
 from ...ops.state import State
