@@ -268,7 +268,7 @@ setup(
         "eval": ["sacrebleu>=2.3", "sacremoses", "sentencepiece"],
         "dev": [
             *("pytest", "pytest-xdist", "hypothesis", "ruff", "ninja", "clang-format==20.1.8"),
-            *("ctranslate2", "eflomal"),  # of a benchmark and of an experiment
+            "ctranslate2",  # of a benchmark
         ],
         "plot": ["matplotlib", "tabulate"],
         "log": ["tensorboardX", "wandb"],

@@ -1,4 +1,4 @@
-"""Restores names that fairseq still uses and that numpy dropped in 1.24 and 2.
+"""Gives fairseq the names that it still uses and that numpy dropped in 1.24 and 2.
 
 Symptom: "module 'numpy' has no attribute 'float'"; --num-batch-buckets fails.
 Cause: fairseq was written for numpy 1.20.
@@ -8,13 +8,15 @@ Test: tests/fairseq_tools/test_options.py::test_trains[adafactor-and-buckets]
 import types
 
 import numpy as np
-from fairseq.data import bucket_pad_length_dataset, data_utils
+from fairseq.data import bucket_pad_length_dataset, data_utils, language_pair_dataset, token_block_dataset
+from fairseq.modules import dynamic_crf_layer
 
-if not hasattr(np, "compat"):
-    np.compat = types.SimpleNamespace(long=int)
-for name, alias in {"int": int, "float": float}.items():
-    if name not in np.__dict__:
-        setattr(np, name, alias)
+# numpy as these files of fairseq see it. numpy itself stays as it is for everybody else.
+numpy = types.ModuleType("numpy")
+numpy.__getattr__ = lambda name: getattr(np, name)
+vars(numpy).update({"int": int, "float": float, "compat": types.SimpleNamespace(long=int)})
+for module in (data_utils, language_pair_dataset, token_block_dataset, dynamic_crf_layer):
+    module.np = numpy
 
 
 def get_buckets(sizes, num_buckets):

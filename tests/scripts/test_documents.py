@@ -13,7 +13,7 @@ import torch
 
 from scripts.common.folder import RecipeError
 from scripts.common.runner.run import Run
-from scripts.experiments.documents import alignments, corpus, evaluation, extract
+from scripts.experiments.documents import corpus, evaluation, extract
 from scripts.experiments.documents.corpus import Paragraph, text_of, windows
 from scripts.experiments.documents.evaluation import Translations, scores
 from scripts.experiments.documents.presets import SMOKE
@@ -34,12 +34,6 @@ def test_windows_hold_whole_paragraphs_up_to_so_many_words():
 def test_windows_end_with_their_document():
     texts = [*paragraphs("a", document="first"), *paragraphs("b", document="second")]
     assert list(windows(texts, 4)) == [[one] for one in texts]
-
-
-def test_links_of_paragraphs_are_those_of_their_window():
-    first = {"1-0", "0-2"}, ["a", "b"], ["A", "B", "C"]
-    third = {"0-0", "10-1"}, ["d"] * 11, ["D", "E"]
-    assert alignments.joined([first, (set(), ["c"], []), third]) == "0-2 1-0 3-3 13-4"
 
 
 def test_every_length_is_in_one_bucket():
@@ -137,9 +131,6 @@ def test_the_smallest_preset_runs_from_documents_to_records(home):
     assert found["valid_loss"] == min(loss for _, loss, _ in found["curve"])
     assert set(found["tests"]) == {"40", "80"}
     assert found["tests"]["40"]["buckets"]["all"]["windows"] == 40
-    run(home, SMALLEST, "softmax-guided")
-    learned = re.findall(r'"alignment_loss": "([^"]+)"', (home / "out/softmax-guided-seed1/train.log").read_text())
-    assert len(learned) >= 4 and all(0.1 < float(loss) < 10 for loss in learned)
 
 
 @pytest.mark.slow
@@ -206,7 +197,6 @@ def test_a_run_belongs_to_its_documents_and_only_the_pinned_ones_are_recorded(tm
         (tmp_path / "config.json").write_text(json.dumps({"corpus": sums}))
         found.append(EXPERIMENT.configuration(run, ())["corpus"])
     given = SimpleNamespace(preset=SMOKE, rows=SMOKE.rows, data=tmp_path, record=True, prepare=True)
-    monkeypatch.setitem(sys.modules, "eflomal", None)  # which a bare --prepare does not need
     EXPERIMENT.prepare(given)
     (tmp_path / "config.json").write_text(json.dumps({"corpus": {"train.en": "a"}}))
     with pytest.raises(RecipeError, match=r"--record: .* other documents than those of this project's results"):

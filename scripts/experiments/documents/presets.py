@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from scripts.translation.preset import ADAM, ALL_SENTENCES, LABEL_SMOOTHING, SMALL_MODEL
 
 from .corpus import Corpus
-from .rows import BATCHES, GUIDED, NO_DROPOUT, ROWS, TRIED, Row
+from .rows import BATCHES, NO_DROPOUT, ROWS, TRIED, Row
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ SHORT = replace(
     LONG,
     name="short",
     training=_TRAINING | {"--dropout": 0.0} | _updates(3000),
-    rows=ROWS + BATCHES + GUIDED,
+    rows=ROWS + BATCHES,
 )
 SMOKE = Preset(
     "smoke",
@@ -71,6 +71,5 @@ SMOKE = Preset(
     training=_TRAINING | _updates(4) | {"--max-tokens": 500, "--save-interval-updates": 2, "--log-interval": 1},
     # An untrained model never ends a sentence.
     decoding=LONG.decoding | {"--beam": 2, "--max-len-a": 0, "--max-len-b": 8},
-    rows=ROWS + NO_DROPOUT + TRIED + GUIDED,
 )
 PRESETS = {preset.name: preset for preset in (LONG, SHORT, SMOKE)}

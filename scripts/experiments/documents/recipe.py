@@ -13,7 +13,7 @@ from scripts.common.runner.options import Parser
 from scripts.common.runner.run import Run, Work
 from scripts.common.text import say
 
-from . import alignments, corpus, evaluation, training
+from . import corpus, evaluation, training
 from .presets import PRESETS
 
 _RESULTS = Path("benchmarks/results")
@@ -59,9 +59,6 @@ learning rate falls to zero, and scores them by length of the source.
 
     def prepare(self, given: argparse.Namespace) -> None:
         corpus.prepare(given.preset.corpus, given.data)
-        # A bare --prepare is about all rows, and alignments need a package of their own but no network.
-        if not given.prepare and any("--load-alignments" in row.flags for row in given.rows):
-            alignments.prepare(given.preset.corpus, given.data)
         corpus.require_measured(given)
 
     def preparation(self, given: argparse.Namespace) -> list[list[str]]:

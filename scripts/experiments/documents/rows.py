@@ -78,13 +78,7 @@ BATCHES = tuple(
     )
     for tokens, updates in ((1250, 6000), (5000, 1500))
 )  # fmt: skip
-# The last layer's attention to the source learns from word alignments too (Garg et al. 2019).
-_ALIGNMENTS = {"--load-alignments": True, "--criterion": "label_smoothed_cross_entropy_with_alignment"}
-GUIDED = _with("guided", _ALIGNMENTS)
 _DROPOUT = {"--dropout": 0.0}
 NO_DROPOUT = _with("no-dropout", _DROPOUT)
 # Other settings in whole trainings, which the figure leaves out.
-TRIED = (
-    *_with("no-dropout-lr-6e-3", _DROPOUT | {"--lr": "6e-3"}),
-    *_with("no-dropout-guided", _DROPOUT | _ALIGNMENTS),
-)
+TRIED = _with("no-dropout-lr-6e-3", _DROPOUT | {"--lr": "6e-3"})

@@ -9,7 +9,7 @@ from scripts.common.cells import seeds, signature_notes, signatures, spread_note
 
 from .evaluation import BUCKETS
 from .presets import LONG, SHORT, Preset
-from .rows import ROWS, TRIED
+from .rows import NO_DROPOUT, ROWS
 
 
 def _title(bucket: str) -> str:
@@ -58,10 +58,10 @@ def _note(rows: list[dict]) -> str:
 
 def _plot(rows: list[dict]) -> Plot:
     """Validation loss over updates, of the newest record of each row, and BLEU by length of the source."""
-    curves, scores, tried = [], [], {row.name for row in TRIED}
+    curves, scores, drawn = [], [], {row.name for row in ROWS + NO_DROPOUT}
     places = {_title(bucket): x for x, bucket in enumerate(BUCKETS)}
     for row in rows:
-        if row["row"] in tried:
+        if row["row"] not in drawn:
             continue
         curve = {updates: (loss, None) for updates, loss, _ in row["curve"]}
         curves.append(Series(row["row"], row["row"], curve, marked=False))
