@@ -44,7 +44,7 @@ CASES = [Case(what, part, length) for what in ("net", "layer") for part in ("for
 
 def build(name: str, **options) -> FastWeightAttention:
     torch.manual_seed(1)
-    return FastWeightAttention(HEADS * WIDTH, HEADS, update_rule="delta", **NETS[name], **options)
+    return FastWeightAttention("elu", HEADS * WIDTH, HEADS, update_rule="delta", **NETS[name], **options)
 
 
 def error(name: str, device: str) -> float:

@@ -50,8 +50,7 @@ def arguments(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--embed-dim", type=int, default=128, metavar="N", help="default: 128")
     parser.add_argument("--layers", type=int, default=3, metavar="N", help="default: 3")
     parser.add_argument("--heads", type=int, default=4, metavar="N", help="default: 4")
-    parser.add_argument("--feature-map", default="dpfp", help="default: dpfp")
-    parser.add_argument("--update-rule", default="gated", help="sum, delta, gated (default) or gated_delta")
+    parser.add_argument("--kind", default="gated", help="of attention, by name (default: gated)")
     parser.add_argument("--prompt", default="ROMEO:\n", help=r"what the sample begins with (default: ROMEO:\n)")
     parser.add_argument("--characters", type=int, default=500, metavar="N", help="length of the sample (default: 500)")
     parser.add_argument("--temperature", type=float, default=0.7, metavar="X", help="of the sample (default: 0.7)")
@@ -153,9 +152,8 @@ def build(args: argparse.Namespace, characters: int) -> FastWeightDecoder:
     torch.manual_seed(args.seed)
     try:
         model = FastWeightDecoder(
-            characters, embed_dim=args.embed_dim, num_heads=args.heads, num_layers=args.layers,
-            feature_map=args.feature_map, update_rule=args.update_rule,
-        )  # fmt: skip
+            args.kind, characters, embed_dim=args.embed_dim, num_heads=args.heads, num_layers=args.layers
+        )
     except ValueError as error:
         raise Refused(error, 2) from None
     count = sum(parameter.numel() for parameter in model.parameters())

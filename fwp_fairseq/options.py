@@ -26,7 +26,7 @@ NORMALIZERS = {
 # What "auto" stands for: the normaliser that the paper uses with the rule.
 USUAL_NORMALIZERS = {"sum": "attention", "delta": "sum", "gated": "attention", "gated_delta": "l2"}
 # The identity map is for callers who compute features themselves; it makes no sense as a flag.
-_MAPS = {name: cls for name, cls in FEATURE_MAPS.items() if name != "identity"}
+MAPS = {name: cls for name, cls in FEATURE_MAPS.items() if name != "identity"}
 
 
 class Option(NamedTuple):
@@ -79,14 +79,14 @@ _DECODER, _ENCODER = ("decoder",), ("encoder",)
 OPTIONS: dict[str, Option] = {option.name: option for option in (
     Option(
         "feature_map", "feature map", "dpfp",
-        {"softmax": "fairseq's own attention"} | {name: cls.title for name, cls in _MAPS.items()},
+        {"softmax": "fairseq's own attention"} | {name: cls.title for name, cls in MAPS.items()},
         "the feature map phi; fast weights have no attention weights to drop, so there attention dropout acts on the "
         "values read",
         of_softmax=True, kept="always",
     ),
     Option(
         "d_dot", "d_dot", None, None,
-        "features per head: " + "; ".join(f"{name}: {cls.widths}" for name, cls in _MAPS.items())
+        "features per head: " + "; ".join(f"{name}: {cls.widths}" for name, cls in MAPS.items())
         + " (default: the map's natural width)",
         kept="always",
     ),
@@ -115,7 +115,7 @@ OPTIONS: dict[str, Option] = {option.name: option for option in (
         "qk_norm", "norm of queries and keys", "none", {"none": "as projected", "l2": "of a learned length"},
         "queries and keys are divided by their length before the feature map, and multiplied by a learned scale of "
         "each head; not with maps from which the scale cancels ("
-        + ", ".join(name for name, cls in _MAPS.items() if cls.homogeneity is not None) + ")",
+        + ", ".join(name for name, cls in MAPS.items() if cls.homogeneity is not None) + ")",
     ),
     Option(
         "output_norm", "norm of the output", "none", {"none": "as read", "rms": "of root mean square 1"},

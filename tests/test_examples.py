@@ -51,7 +51,7 @@ def test_tiny_shakespeare(tmp_path, forked_python):
     assert losses["valid"]["2"] < losses["valid"]["1"]
     written = (tmp_path / "sample.txt").read_text()
     assert written.startswith("ROMEO:\n") and len(written) == len("ROMEO:\n") + 30 + 1
-    drawn = run("tiny_shakespeare.py", *SMALL, "--feature-map", "rfa", "--out", tmp_path, python=forked_python.program)
+    drawn = run("tiny_shakespeare.py", *SMALL, "--kind", "rfa", "--out", tmp_path, python=forked_python.program)
     assert drawn.returncode == 0, drawn.stderr
     assert "nats per character" in (tmp_path / "losses.svg").read_text()
 
@@ -60,7 +60,10 @@ def test_tiny_shakespeare(tmp_path, forked_python):
     "options, message",
     [
         (("--prompt", "Müller"), "--prompt: ['ü'] are not in the text"),
-        (("--update-rule", "hebb"), "update_rule = 'hebb', expected one of sum, delta, gated, gated_delta"),
+        (
+            ("--kind", "softmax"),
+            "feature_map = 'softmax', expected one of elu, dpfp, favor, relu, t2r, hedgehog, rfa, identity",
+        ),
     ],
     ids=str,
 )

@@ -19,7 +19,7 @@ modules
 mends
 config checkpoint_content compat
 layers
-contradictions memories
+contradictions kinds memories
 options
 ops
 feature_maps

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from ..contradictions import contradiction
 from ..feature_maps import FEATURE_MAPS, FeatureMap
+from ..kinds import known_kind
 from ..memories import Features, Memory, Sizes, State, build_memory
 from ..options import OPTIONS, SiteOptions
 from .head_norm import HeadNorm
@@ -26,18 +27,20 @@ class FastWeightAttention(nn.Module):
     scale per head in ``qk_norm`` and one weight per value in ``output_norm``, if chosen; those of ``memory``.
 
     Args:
+        kind: a kind of attention by name (:data:`..kinds.KINDS`), such as ``"delta"``; or all options of a site.
         embed_dim: width of input and output.
         num_heads: number of heads; d_key = d_value = embed_dim / num_heads.
         causal: True for a decoder, in which a position reads after its own write; False for an encoder or for
             cross-attention, where everything is written first.
         source_dim: width of the source of cross-attention; embed_dim by default.
         dropout: share of the values read that training drops.
-        options: by the names of :mod:`..options`, which docs/layers.md lists, e.g. ``update_rule="delta"``.
+        options: those in which the layer differs from the kind, by the names of :mod:`..options`, which docs/layers.md
+            lists, e.g. ``window=8``.
 
     Raises:
         TypeError: an option has an unknown name.
-        ValueError: an option has an unknown value, the map cannot have this width, or two options
-            contradict each other.
+        ValueError: the kind is unknown or softmax, an option has an unknown value, the map cannot have this width, or
+            two options contradict each other.
 
     Cost per position and head: d_dot d_value multiplications for a write, and as many for a read; up to 128 positions
     the causal form computes the products of all pairs instead, which is cheaper. A state holds d_dot (d_value + 1)
@@ -52,6 +55,7 @@ class FastWeightAttention(nn.Module):
 
     def __init__(
         self,
+        kind: str | SiteOptions,
         embed_dim: int,
         num_heads: int,
         *,
@@ -61,7 +65,7 @@ class FastWeightAttention(nn.Module):
         **options: Any,
     ):
         super().__init__()
-        options = checked_options(options, causal)
+        options = checked_options(kind, options, causal)
         if num_heads < 1 or embed_dim % num_heads:
             raise ValueError(f"embed_dim = {embed_dim} is not divisible by num_heads = {num_heads}")
         both_ways = options.passes == "both-ways"
@@ -233,8 +237,9 @@ class FastWeightAttention(nn.Module):
             raise ValueError(f"key_padding_mask is {given}, expected torch.bool {shape}, True at pads")
 
 
-def checked_options(options: dict[str, Any], causal: bool) -> SiteOptions:
+def checked_options(kind: str | SiteOptions, options: dict[str, Any], causal: bool) -> SiteOptions:
     """The options of a layer; TypeError for an unknown name, ValueError for an unknown value or a contradiction."""
+    options = (known_kind(kind).options if isinstance(kind, str) else vars(kind)) | options
     for name, value in options.items():
         if name not in OPTIONS:
             raise TypeError(f"argument {name!r} is unknown, expected some of {', '.join(OPTIONS)}")

@@ -15,10 +15,10 @@ DecoderState = tuple[State, ...]
 class DecoderLayer(nn.Module):
     """x + attention(norm(x)), then x + feed-forward(norm(x)): the Transformer's layer with the norms first."""
 
-    def __init__(self, embed_dim: int, num_heads: int, ffn_dim: int, dropout: float, **attention: Any):
+    def __init__(self, kind: str, embed_dim: int, num_heads: int, ffn_dim: int, dropout: float, **attention: Any):
         super().__init__()
         self.attention_norm = nn.LayerNorm(embed_dim)
-        self.attention = FastWeightAttention(embed_dim, num_heads, causal=True, **attention)
+        self.attention = FastWeightAttention(kind, embed_dim, num_heads, causal=True, **attention)
         self.ffn_norm = nn.LayerNorm(embed_dim)
         self.ffn = nn.Sequential(nn.Linear(embed_dim, ffn_dim), nn.GELU(), nn.Linear(ffn_dim, embed_dim))
         self.dropout = nn.Dropout(dropout)
@@ -37,16 +37,18 @@ class FastWeightDecoder(nn.Module):
     carry states through a text in this way, also without positions.
 
     Args:
+        kind: as in :class:`FastWeightAttention`, one whose writes depend on their order, such as ``"gated"``.
         vocabulary: number of tokens.
         embed_dim, num_heads: as in :class:`FastWeightAttention`.
         num_layers: number of layers.
         ffn_dim: inner width of the feed-forward part; 4 embed_dim by default.
         dropout: after the embedding and each part of a layer, in training.
-        attention: further options of :class:`FastWeightAttention`; the rule is ``gated`` if none is given.
+        attention: further options of :class:`FastWeightAttention`.
     """
 
     def __init__(
         self,
+        kind: str,
         vocabulary: int,
         *,
         embed_dim: int = 128,
@@ -60,9 +62,8 @@ class FastWeightDecoder(nn.Module):
         self.embedding = nn.Embedding(vocabulary, embed_dim)
         nn.init.normal_(self.embedding.weight, std=0.02)  # all logits begin close to 0
         self.dropout = nn.Dropout(dropout)
-        attention = {"update_rule": "gated"} | attention
         self.layers = nn.ModuleList(
-            DecoderLayer(embed_dim, num_heads, ffn_dim or 4 * embed_dim, dropout, **attention)
+            DecoderLayer(kind, embed_dim, num_heads, ffn_dim or 4 * embed_dim, dropout, **attention)
             for _ in range(num_layers)
         )
         self.norm = nn.LayerNorm(embed_dim)

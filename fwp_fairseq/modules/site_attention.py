@@ -59,7 +59,7 @@ class SiteAttention(FairseqIncrementalState, FastWeightAttention):
         q_noise: float = 0.0,
         qn_block_size: int = 8,
     ):
-        super().__init__(embed_dim, num_heads, causal=site == "decoder", source_dim=source_dim, **vars(options))
+        super().__init__(options, embed_dim, num_heads, causal=site == "decoder", source_dim=source_dim)
         self.site = site
         self.dropout_module = FairseqDropout(dropout, module_name=self.__class__.__name__)
         for projection in (self.k_proj, self.v_proj, self.q_proj, self.out_proj, self.memory.slow):

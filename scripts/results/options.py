@@ -1,5 +1,6 @@
-"""The tables of attention options, which need no records: a row for each of ``fwp_fairseq/options.py``."""
+"""The tables of kinds of attention and of options, which need no records: rows of ``kinds.py`` and ``options.py``."""
 
+from fwp_fairseq.kinds import KINDS, hyphens
 from fwp_fairseq.options import OPTIONS, Option
 from fwp_fairseq.tables.table import Table
 
@@ -26,15 +27,22 @@ def _of_layers(option: Option) -> Option:
     return option._replace(values={value: what for value, what in option.values.items() if value != "softmax"})
 
 
-def _table(columns: dict, options: list[Option]) -> Table:
-    cells = {title: lambda row, make=make: make(row["option"]) for title, make in columns.items()}
-    return Table(cells, key=lambda record: None, expected=[{"option": option} for option in options])
+def _values_of(kind: str) -> str:
+    return ", ".join(f"`{hyphens(name)}={value}`" for name, value in KINDS[kind].options.items())
+
+
+def _table(columns: dict, rows: list) -> Table:
+    cells = {title: lambda row, make=make: make(row["of"]) for title, make in columns.items()}
+    return Table(cells, key=lambda record: None, expected=[{"of": row} for row in rows])
 
 
 TABLES = {
     "flags": _table(
         {"option": lambda o: o.title, "flags": _flags, "values": _values, "what it does": lambda o: o.help},
         list(OPTIONS.values()),
+    ),
+    "kinds": _table(
+        {"kind": lambda k: f"`{k}`", "what it is": lambda k: KINDS[k].description, "options": _values_of}, list(KINDS)
     ),
     "arguments": _table(
         {"argument": lambda o: f"`{o.name}`", "values": _values, "what it does": lambda o: o.help},

@@ -43,12 +43,12 @@ def test_rows_are_as_long_as_gaussian_ones():
 
 
 def test_fixed_directions_are_those_of_evaluation():
-    layer = FastWeightAttention(D_KEY, 1, feature_map="favor", d_dot=8, directions="fixed")
+    layer = FastWeightAttention("favor", D_KEY, 1, d_dot=8, directions="fixed")
     phi, x = layer.feature_map, torch.randn(3, D_KEY)
     expected = phi.eval()(x)
     phi.train().set_num_updates(7)
     assert torch.equal(phi(x), expected) and torch.equal(phi.kernel_projection(), phi.projection)
-    other = FastWeightAttention(D_KEY, 1, feature_map="favor", d_dot=8, directions="fixed").train().feature_map
+    other = FastWeightAttention("favor", D_KEY, 1, d_dot=8, directions="fixed").train().feature_map
     other.load_state_dict(phi.state_dict())
     assert torch.equal(other(x), expected)
 

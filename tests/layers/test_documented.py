@@ -22,7 +22,7 @@ def test_snippets():
     attention, cross, decoder, operators = snippets("layers.md")
     known = {}
     exec(attention, known)
-    assert known["out"].shape == (8, 256) and known["state"].W.shape == (8, 4, 128, 64)
+    assert known["out"].shape == (8, 256) and known["state"].W.shape == (8, 4, 64, 64)
     known = {}
     exec(cross, known)
     assert known["out"].shape == (8, 1, 256)

@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from fwp_fairseq.kinds import KINDS
 from fwp_fairseq.layers import FastWeightAttention, FastWeightDecoder
 from fwp_fairseq.modules import SiteAttention
 from fwp_fairseq.options import SiteOptions
@@ -25,7 +26,7 @@ SITES = {"decoder": True, "encoder": False, "cross": False}
 
 
 def build(case: str, causal=True, **options) -> FastWeightAttention:
-    return FastWeightAttention(EMBED, HEADS, causal=causal, **OPTIONS[case], **options).double().eval()
+    return FastWeightAttention("dpfp", EMBED, HEADS, causal=causal, **OPTIONS[case], **options).double().eval()
 
 
 def random(length=LENGTH, width=EMBED):
@@ -62,7 +63,7 @@ def test_the_same_weights_give_what_fairseqs_module_gives(case):
 def test_both_ways_give_what_fairseqs_encoder_gives():
     options = OPTIONS["elu-delta"] | {"passes": "both-ways"}
     theirs = SiteAttention(EMBED, HEADS, site="encoder", options=SiteOptions(**options)).double().eval()
-    layer = FastWeightAttention(EMBED, HEADS, causal=False, **options).double().eval()
+    layer = FastWeightAttention("dpfp", EMBED, HEADS, causal=False, **options).double().eval()
     layer.load_state_dict(theirs.state_dict())
     x = random()
     expected, _ = theirs(*[x.transpose(0, 1)] * 3, key_padding_mask=pads())
@@ -74,7 +75,7 @@ def test_both_ways_give_what_fairseqs_encoder_gives():
         with pytest.raises(ValueError, match="both-ways"):
             call()
     with pytest.raises(ValueError, match="passes = 'both-ways': this is an option of encoder self-attention"):
-        FastWeightAttention(EMBED, HEADS, **options)
+        FastWeightAttention("dpfp", EMBED, HEADS, **options)
 
 
 @pytest.mark.parametrize("case", OPTIONS)
@@ -90,7 +91,7 @@ def test_a_source_is_written_once_or_in_pieces_and_only_read(case):
 
 
 def test_gradients_flow_through_the_state_until_it_is_detached():
-    model = FastWeightDecoder(7, embed_dim=EMBED, num_heads=HEADS, num_layers=2).double()
+    model = FastWeightDecoder("gated", 7, embed_dim=EMBED, num_heads=HEADS, num_layers=2).double()
     tokens = torch.randint(7, (BATCH, LENGTH))
     gradients = []
     for first, cut in ((LENGTH, False), (4, False), (4, True)):
@@ -104,10 +105,14 @@ def test_gradients_flow_through_the_state_until_it_is_detached():
     assert (gradients[2] - gradients[0]).abs().max() > 1e-3
 
 
-@pytest.mark.parametrize("options", [{}, {"feature_map": "elu", "update_rule": "delta", "backend": "chunked"}], ids=str)
+@pytest.mark.parametrize("options", [{}, {"update_rule": "delta", "backend": "chunked"}], ids=str)
 @torch.no_grad()
 def test_the_decoder_step_by_step_and_in_pieces(options):
-    model = FastWeightDecoder(7, embed_dim=EMBED, num_heads=HEADS, num_layers=2, dropout=0.1, **options).double().eval()
+    model = (
+        FastWeightDecoder("gated", 7, embed_dim=EMBED, num_heads=HEADS, num_layers=2, dropout=0.1, **options)
+        .double()
+        .eval()
+    )
     for parameter in model.parameters():
         if parameter.dim() == 1:
             torch.nn.init.uniform_(parameter, 0.5, 1.5)
@@ -142,12 +147,22 @@ def test_the_decoder_step_by_step_and_in_pieces(options):
         ({"source_dim": 10}, "source_dim = 10 contradicts causal = True"),
         ({"causal": False, "update_rule": "delta", "passes": "both-ways", "source_dim": 10}, "source_dim .*both-ways"),
         ({"num_heads": 5}, "embed_dim = 12 is not divisible by num_heads = 5"),
+        ({"kind": "delt"}, r"unknown kind 'delt' \(did you mean delta\?\), expected one of softmax, elu"),
+        ({"kind": "softmax"}, "feature_map = 'softmax', expected one of elu, dpfp"),
     ],
     ids=str,
 )
 def test_refused(options, message):
     with pytest.raises(ValueError, match=message):
-        FastWeightAttention(EMBED, **{"num_heads": HEADS} | options)
+        FastWeightAttention(**{"kind": "dpfp", "embed_dim": EMBED, "num_heads": HEADS} | options)
+
+
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "softmax"])
+def test_a_kind_by_name_stands_for_its_options_and_others_beat_it(kind):
+    layer = FastWeightAttention(kind, EMBED, HEADS)
+    assert layer.options == SiteOptions(**KINDS[kind].options)
+    other = FastWeightAttention(kind, EMBED, HEADS, backend="reference", directions="redrawn")
+    assert other.options == SiteOptions(**KINDS[kind].options, backend="reference")
 
 
 def test_calls_that_do_not_fit_are_refused():
@@ -164,11 +179,11 @@ def test_calls_that_do_not_fit_are_refused():
 
 
 def test_what_layers_start_with_and_what_dropout_drops():
-    tokens, model = torch.randint(7, (BATCH, LENGTH)), FastWeightDecoder(7)
+    tokens, model = torch.randint(7, (BATCH, LENGTH)), FastWeightDecoder("gated", 7)
     assert model(tokens)[0].std() < 1 and model.layers[0].ffn[0].out_features == 512
     assert not model.layers[0].attention.memory.beta_proj.bias.any()
-    assert not FastWeightDecoder(7, dropout=1.0)(tokens)[0].any()
-    assert not FastWeightAttention(EMBED, HEADS, dropout=1.0)(torch.randn(BATCH, LENGTH, EMBED))[0].any()
-    layer = FastWeightAttention(64, 4, update_rule="delta", fast_net="rnn", recurrent="tanh")
+    assert not FastWeightDecoder("gated", 7, dropout=1.0)(tokens)[0].any()
+    assert not FastWeightAttention("dpfp", EMBED, HEADS, dropout=1.0)(torch.randn(BATCH, LENGTH, EMBED))[0].any()
+    layer = FastWeightAttention("delta-rnn", 64, 4, recurrent="tanh")
     slow, feedback = layer.memory.slow.weight.view(4, -1, 64)[:, :16], layer.memory.feedback.weight
     assert abs(slow.std() / layer.k_proj.weight.std() - 1) < 0.1 and abs(4 * feedback.std() - 1) < 0.1

@@ -36,7 +36,7 @@ def build(case: str, **options) -> FastWeightAttention:
     """In float64; what starts alike or at nothing is random."""
     fast_net, recurrent, others = CASES[case]
     options = {"update_rule": "delta"} | others | options
-    layer = FastWeightAttention(EMBED, HEADS, fast_net=fast_net, recurrent=recurrent, **options).double()
+    layer = FastWeightAttention("dpfp", EMBED, HEADS, fast_net=fast_net, recurrent=recurrent, **options).double()
     with torch.no_grad():
         for name, parameter in layer.named_parameters():
             if parameter.dim() == 1 or "norm" in name or "map" in name or "beta" in name:
@@ -88,4 +88,4 @@ def test_values_and_gradients_are_those_of_loops_over_positions_and_heads(case):
 )  # fmt: skip
 def test_refused(options, message):
     with pytest.raises(ValueError, match=message):
-        FastWeightAttention(EMBED, HEADS, **{"update_rule": "delta"} | options)
+        FastWeightAttention("dpfp", EMBED, HEADS, **{"update_rule": "delta"} | options)

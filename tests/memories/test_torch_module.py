@@ -43,7 +43,7 @@ every_kind = pytest.mark.parametrize("kind", KINDS)
 def build(kind: str, seed: int = 0) -> FastWeightAttention:
     """What starts at 0 or 1 is random."""
     torch.manual_seed(seed)
-    layer = FastWeightAttention(EMBED, HEADS, **KINDS[kind]).double()
+    layer = FastWeightAttention("dpfp", EMBED, HEADS, **KINDS[kind]).double()
     with torch.no_grad():
         for parameter in layer.parameters():
             if parameter.dim() == 1 or len(parameter.unique()) == 1:
@@ -84,7 +84,7 @@ def test_saved_and_loaded_from_the_meta_device(kind, assign):
     torch.save(layer.state_dict(), file)
     file.seek(0)
     with torch.device("meta"):
-        other = FastWeightAttention(EMBED, HEADS, **KINDS[kind]).double()
+        other = FastWeightAttention("dpfp", EMBED, HEADS, **KINDS[kind]).double()
         assert other(inputs().to("meta"), key_padding_mask=torch.rand(BATCH, LENGTH) > 0.5)[0].shape == inputs().shape
     if not assign:
         other.to_empty(device="cpu")
@@ -99,7 +99,7 @@ def test_saved_and_loaded_from_the_meta_device(kind, assign):
 @pytest.mark.parametrize("one_by_one", [False, True])
 def test_all_parameters_are_drawn_anew(kind, one_by_one):
     with torch.device("meta"):
-        layer = FastWeightAttention(64, HEADS, **KINDS[kind])
+        layer = FastWeightAttention("dpfp", 64, HEADS, **KINDS[kind])
     layer.to_empty(device="cpu")
     for x in (*layer.parameters(), *layer.buffers()):
         x.detach().fill_(torch.nan if x.is_floating_point() else -1)
@@ -112,7 +112,7 @@ def test_all_parameters_are_drawn_anew(kind, one_by_one):
     assert out.isfinite().all()
     if one_by_one:  # in this order PyTorch draws the parts last
         return
-    fresh = dict(FastWeightAttention(64, HEADS, **KINDS[kind]).named_parameters())
+    fresh = dict(FastWeightAttention("dpfp", 64, HEADS, **KINDS[kind]).named_parameters())
     for name, x in layer.named_parameters():
         over = -1 if x.shape[-1] >= 32 else tuple(range(x.dim()))
         found, expected = (z.detach().square().mean(over).sqrt() for z in (x, fresh[name]))
@@ -148,7 +148,7 @@ def test_hooks_are_called(kind):
 @pytest.mark.slow
 @every_kind
 def test_the_work_is_linear_in_the_length(kind):
-    layer = FastWeightAttention(EMBED, HEADS, **KINDS[kind])
+    layer = FastWeightAttention("dpfp", EMBED, HEADS, **KINDS[kind])
     check_linear(lambda length: layer(rows(length, EMBED))[0])
 
 

@@ -42,7 +42,7 @@ def train(name: str, seed: int, most_steps: int = MOST_STEPS) -> dict:
     begin, used = time.monotonic(), time.process_time()
     torch.manual_seed(seed)
     generator = torch.Generator().manual_seed(seed)
-    model = FastWeightDecoder(2, **SIZES, **MODELS[name])
+    model = FastWeightDecoder("elu", 2, **SIZES, **MODELS[name])
     optimizer = torch.optim.Adam(model.parameters(), LR)
     losses, accuracies, stop = [], [], "steps"
     for step in range(1, most_steps + 1):

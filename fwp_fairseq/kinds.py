@@ -1,0 +1,137 @@
+"""Kinds of attention by name, each of which stands for values of the table of options.
+
+Flags, architectures, experiments and benchmarks write the attention of a site as a kind, and after commas each option
+in which it differs: ``delta,passes=both-ways``. Options without a kind change what the site has otherwise:
+``passes=both-ways``. To add a kind, add its row to :data:`KINDS`.
+"""
+
+import difflib
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
+
+from .options import MAPS, OPTIONS, SiteOptions
+
+
+class Kind(NamedTuple):
+    """One row of the table: what the kind is, and the options in which it differs from their defaults."""
+
+    description: str
+    options: dict[str, str | int]
+
+
+_DELTA = {"feature_map": "elu", "update_rule": "delta", "normalizer": "l2", "output_norm": "rms"}
+
+
+def _net(description: str, **options: str) -> Kind:
+    return Kind(f"{description}, with ELU+1", {"feature_map": "elu", "update_rule": "delta"} | options)
+
+
+KINDS: dict[str, Kind] = {
+    "softmax": Kind("softmax attention", {"feature_map": "softmax"}),
+    **{name: Kind(f"linear attention, {cls.title}", {"feature_map": name}) for name, cls in MAPS.items()},
+    "hedgehog-window": Kind(
+        "softmax over the latest 8 positions, Hedgehog before them", {"feature_map": "hedgehog", "window": 8}
+    ),
+    "delta": Kind("the delta rule with ELU+1, features of length 1 and a norm of the output (DeltaNet)", _DELTA),
+    "gated-delta": Kind("as delta, with decay (Gated DeltaNet)", _DELTA | {"update_rule": "gated_delta"}),
+    "gated": Kind("the gated rule, decay alone, with DPFP", {"feature_map": "dpfp", "update_rule": "gated"}),
+    "delta-rnn": _net("Delta RNN", fast_net="rnn"),
+    "delta-lstm": _net("Delta LSTM", fast_net="lstm"),
+    "delta-mlp": _net("Delta MLP", fast_net="mlp"),
+    "delta-delta": _net("Delta-Delta Net", fast_net="delta"),
+    "recurrent-delta": _net("Recurrent Delta Net", recurrent="tanh"),
+    "fwp1991": Kind("the fast weight programmer of 1991, with ELU+1", {"feature_map": "elu", "fast_net": "fwp1991"}),
+}
+
+
+def known_kind(name: str) -> Kind:
+    """Returns the kind of this name; ValueError, which names the nearest one, if there is none."""
+    if name not in KINDS:
+        raise ValueError(f"unknown kind {name!r}{_nearest(name, KINDS)}, expected one of {', '.join(KINDS)}")
+    return KINDS[name]
+
+
+def _nearest(name: str, names) -> str:
+    near = difflib.get_close_matches(name, names, 1)
+    return f" (did you mean {near[0]}?)" if near else ""
+
+
+def hyphens(name: str) -> str:
+    """The name of an option, as flags have it."""
+    return name.replace("_", "-")
+
+
+@dataclass(frozen=True)
+class Attention:
+    """The attention of a site as it is written: a kind, or None for what the site has otherwise, and other options."""
+
+    kind: str | None = None
+    changes: dict[str, str | int] = field(default_factory=dict)
+
+    @classmethod
+    def parse(cls, text: str) -> "Attention":
+        """Reads ``KIND,OPTION=VALUE,...``, where the kind or the options may be left out.
+
+        Raises:
+            ValueError: an unknown kind or option, an option given twice, or a value that it cannot have.
+        """
+        parts = text.split(",")
+        kind = None if "=" in parts[0] else parts.pop(0)
+        if kind is not None:
+            known_kind(kind)
+        changes: dict[str, str | int] = {}
+        for name, value in map(_option, parts):
+            if name in changes:
+                raise ValueError(f"{hyphens(name)} is given twice, expected once")
+            changes[name] = value
+        return cls(kind, changes)
+
+    @classmethod
+    def of(cls, options: SiteOptions) -> "Attention":
+        """Returns the nearest kind, and the options in which these differ from it."""
+        changes = {name: _changes(kind.options, options) for name, kind in KINDS.items()}
+        # A number cannot be taken away from a kind that has one.
+        possible = [name for name in KINDS if None not in changes[name].values()]
+        kind = min(possible, key=lambda name: len(changes[name]))
+        return cls(kind, changes[kind])
+
+    def __str__(self) -> str:
+        return ",".join([*filter(None, [self.kind]), *(f"{hyphens(n)}={value}" for n, value in self.changes.items())])
+
+    def options(self, common: dict[str, str | int | None]) -> SiteOptions:
+        """Returns the options of a site, whose ``common`` ones are those of a site without a kind."""
+        return SiteOptions(**(common if self.kind is None else KINDS[self.kind].options) | self.changes)
+
+    def changed(self, changes: dict[str, str | int]) -> "Attention":
+        """Returns this attention with other options, which softmax attention takes if they mean something to it."""
+        if self.kind is None:
+            return Attention(None, self.changes | changes)
+        options = self.options({})
+        known = {name: x for name, x in changes.items() if OPTIONS[name].of_softmax or not options.is_softmax}
+        return Attention.of(replace(options, **known))
+
+
+def _option(part: str) -> tuple[str, str | int]:
+    text, equals, value = part.partition("=")
+    name = text.replace("-", "_")
+    options = {name: option for name, option in OPTIONS.items() if option.per_site}
+    if name in options and equals:
+        value = int(value) if options[name].values is None and value.isdecimal() else value
+        if (expected := options[name].expected(value)) is not None:
+            raise ValueError(f"{part}: expected {expected}")
+        return name, value
+    if equals:
+        names = [hyphens(name) for name in options]
+        raise ValueError(f"unknown option {text!r}{_nearest(text, names)}, expected one of {', '.join(names)}")
+    raise ValueError(f"{part!r} has no value, expected OPTION=VALUE")
+
+
+def _changes(kind: dict[str, str | int], options: SiteOptions) -> dict[str, str | int | None]:
+    """The options that differ from those of a kind."""
+    theirs = SiteOptions(**kind)
+    names = [n for n, option in OPTIONS.items() if option.per_site and (option.of_softmax or not options.is_softmax)]
+    changes = {n: getattr(options, n) for n in names if n != "normalizer" and getattr(options, n) != getattr(theirs, n)}
+    normalizer = SiteOptions(**kind | changes).chosen_normalizer
+    if not options.is_softmax and normalizer != options.chosen_normalizer:
+        changes["normalizer"] = options.normalizer
+    return changes
