@@ -12,6 +12,15 @@ def without_mark(line: str, source: str, warn: Callable[[str], object]) -> str:
     return line.removeprefix(_MARK)
 
 
+def decoded(line: bytes, source: object, number: int) -> str:
+    """Returns a line of UTF-8 without a byte order mark. Raises ValueError that names source, line and byte."""
+    try:
+        return line.decode("utf-8-sig" if number == 1 else "utf-8")
+    except UnicodeDecodeError as error:
+        byte = f"byte {error.object[error.start]:#04x} at position {error.start}"
+        raise ValueError(f"{source}: expected UTF-8 text, actual {byte} of line {number}") from None
+
+
 def printable(text: object) -> str:
     """Text of a file with control characters escaped, so that it stays one line and a terminal obeys none of it."""
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in str(text))

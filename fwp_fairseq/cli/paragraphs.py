@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import groupby
 from typing import TypeVar
 
+from ..text import decoded
 from .errors import CommandError
 
 Part = TypeVar("Part")
@@ -14,12 +15,12 @@ _UNSPACED = re.compile("[\u3000-\u30ff\u3400-\u9fff\uf900-\ufaff\uff00-\uffef\U0
 
 
 def lines_of(text: bytes, source: object) -> list[str]:
-    """The lines of UTF-8, without a byte order mark, which would be a word. Raises CommandError for any other bytes."""
+    """Returns the lines of UTF-8 without a byte order mark, which would be a word; CommandError names any other one."""
+    lines = text.removesuffix(b"\n").split(b"\n") if text else []
     try:
-        decoded = text.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise CommandError(f"{source} is not UTF-8: {error}") from None
-    return [line.rstrip("\r") for line in decoded.removesuffix("\n").split("\n") if decoded]
+        return [decoded(line, source, number).rstrip("\r") for number, line in enumerate(lines, 1)]
+    except ValueError as error:
+        raise CommandError(str(error)) from None
 
 
 def count_words(text: str) -> int:

@@ -11,7 +11,7 @@ import sys
 
 from fairseq import file_chunker_utils
 
-from ..text import without_mark
+from ..text import decoded, without_mark
 from . import around, program
 
 logger = logging.getLogger(__name__)
@@ -21,12 +21,11 @@ _LONGEST = 4  # bytes of one character
 
 def _explained(path: str) -> str:
     with open(path, "rb") as file:
-        for number, line in enumerate(file, 1):
-            try:
-                line.decode()
-            except UnicodeDecodeError as error:
-                found = f"byte {line[error.start]:#04x} at position {error.start}"
-                return f"{path}: expected UTF-8 text, actual {found} of line {number}"
+        try:
+            for number, line in enumerate(file, 1):
+                decoded(line, path, number)
+        except ValueError as error:
+            return str(error)
     return f"{path}: expected UTF-8 text"
 
 

@@ -95,8 +95,10 @@ def test_files_that_do_not_fit_are_named(texts):
     (texts / "valid.de").unlink()
     with pytest.raises(CommandError, match=r"valid\.de: no such file"):
         Corpus(texts, ("en", "de"))
-    (texts / "valid.de").write_bytes(b"\xff\n" * 40)
-    with pytest.raises(CommandError, match=r"valid\.de is not UTF-8"):
+    (texts / "valid.de").write_bytes(b"eins\r\n" * 20 + b"zwei \xff\n" * 20)
+    with pytest.raises(
+        CommandError, match=r"valid\.de: expected UTF-8 text, actual byte 0xff at position 5 of line 21$"
+    ):
         Corpus(texts, ("en", "de"))
     shutil.copy(texts / "valid.en", texts / "valid.de")
     (texts / "test.de").write_text("\n" * 40)
