@@ -6,5 +6,5 @@ torch alone and can be imported without fairseq.
 
 from ._user_dir import UserDir
 
-__version__ = "0.2.0"
+__version__ = "0.3.0"
 __path__ = UserDir(__path__, __name__)

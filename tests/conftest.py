@@ -12,9 +12,8 @@ import numpy as np
 import pytest
 import torch
 
-from fwp_fairseq.ops import RULES, backends
+from fwp_fairseq.ops import RULES
 from tests import forked, requirements, shared
-from tests.ops.instruction_sets import usable
 
 hypothesis.settings.register_profile("ci", derandomize=True, deadline=None, max_examples=40, database=None)
 hypothesis.settings.register_profile("thorough", deadline=None, max_examples=1000)
@@ -37,23 +36,14 @@ def pytest_configure(config):
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)  # before pytest-xdist reads the groups
 def pytest_collection_modifyitems(config, items):
-    """Deselects tests of a rule on a backend that does not have it, and groups and sorts tests for pytest-xdist.
+    """Groups and sorts tests for pytest-xdist.
 
     Tests of one group, which share a costly fixture of their file, run in one process. Groups and slow tests come
     first, so that at the end no process works long while the others have nothing to do.
     """
-    kept, left_out = [], []
     for item in items:
-        parameters = item.callspec.params if hasattr(item, "callspec") else {}
-        backend, rule = parameters.get("backend", parameters.get("implementation")), parameters.get("rule")
-        backend = "native" if backend in usable() else backend
-        known = backend in backends.BACKENDS and rule in RULES
-        (kept if not known or requirements.serves(backend, rule) else left_out).append(item)
         if any(found[-1].scope == "module" for found in item._fixtureinfo.name2fixturedefs.values()):
             item.add_marker(pytest.mark.xdist_group(item.nodeid.partition("::")[0]))
-    if left_out:
-        config.hook.pytest_deselected(items=left_out)
-        items[:] = kept
     result = yield  # in which other files mark tests as slow
     if hasattr(config, "workerinput"):
         items.sort(key=lambda item: not any(map(item.get_closest_marker, ("slow", "xdist_group"))))
@@ -74,6 +64,10 @@ def pytest_runtest_setup(item):
                 pytest.fail(f"FWP_REQUIRE wants {name}: {reason}", pytrace=False)
             if reason:
                 pytest.skip(f"needs {name}: {reason}")
+    parameters = item.callspec.params if hasattr(item, "callspec") else {}
+    backend, rule = parameters.get("backend"), parameters.get("rule")
+    if backend in requirements.TESTED and rule in RULES and not requirements.serves(backend, rule):
+        pytest.skip(f"the backend {backend} does not have the rule {rule}")
 
 
 @pytest.fixture(scope="session")

@@ -28,6 +28,6 @@ def missing(name: str) -> str | None:
     return "; ".join(dict.fromkeys(reason for rule in RULES for reason in _reasons(name, rule)))
 
 
-# The backends that the operator tests compare with the naive implementation. conftest.py deselects the tests of rules
-# that a backend does not have.
+# The backends that the operator tests compare with the naive implementation. conftest.py skips the tests of rules that
+# a backend does not have.
 TESTED = ("reference", "chunked", *(() if missing("native") else ("native",)))

@@ -12,9 +12,8 @@ from tests.tolerances import CUDA
 
 emulated = sys.modules.get("tests.cuda.emulated_device")  # the plugin, where it is loaded
 
-# Root of the mean square error relative to that of the tensor, (outputs, gradients). bfloat16: the result is rounded to
-# 8 bits.
-LIMITS = {torch.float16: CUDA["float16"], torch.bfloat16: (2.5e-3, 4e-3)}
+# Root of the mean square error relative to that of the tensor, (outputs, gradients).
+LIMITS = {torch.float16: CUDA["float16"], torch.bfloat16: CUDA["bfloat16"]}
 RULES = ("sum", "delta", "gated", "gated_delta")
 DPFP = ("dpfp", {"nu": 2})
 NORMALIZERS = [(True, False), (False, True), (True, True), (False, False)]

@@ -160,12 +160,3 @@ def test_a_killed_process_ends_the_others(tools):
 def test_dropped_layers_need_a_flag(tools):
     found = by_hand(tools, 2, flags(tools, "dropped", UPDATES, "--encoder-layerdrop", 0.5, "--decoder-layerdrop", 0.5))
     assert "--find-unused-parameters" in found[0].error
-
-
-@pytest.mark.parametrize("backend", ["slowmo", "fully_sharded"])
-def test_backends_that_need_fairscale(tools, backend):
-    """The package is hidden, for environments that have it."""
-    hidden = "import sys\nsys.modules['fairscale'] = None\n"
-    found = by_hand(tools, 2, flags(tools, backend, 1, "--ddp-backend", backend), prelude=hidden)
-    for process in found:
-        assert process.status != 0 and "Please install fairscale" in process.error
