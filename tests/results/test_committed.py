@@ -1,6 +1,7 @@
 """The committed tables and plots agree with the committed records."""
 
 import importlib
+import re
 
 import pytest
 
@@ -24,6 +25,18 @@ def test_the_pages_of_options_have_their_tables(page, name):
 def test_every_plot_with_records_has_a_figure():
     records, figures = read(FOLDER), {path.stem for path in (ROOT / "docs" / "figures").iterdir()}
     assert figures == {name for name, table in TABLES.items() if table.plot and run_rows(table, name, records)}
+
+
+@pytest.mark.parametrize("page", ["docs/results.md", "docs/documents_results.md"])
+def test_short_tables_hold_numbers_of_the_tables_of_all_rows(page):
+    """Except in the section of ideas that are not in the code, most of which have no record."""
+    text = (ROOT / page).read_text(encoding="utf-8").partition("## What was tried")[0]
+    numbers = re.compile(r"\d+\.\d+ ± \d+\.\d+|\d+\.\d\d+")
+    rows = [line for line in text.splitlines() if line.startswith("| ")]
+    short = {found for row in rows for cell in row.split("|") for found in numbers.findall(cell)}
+    every = (ROOT / "docs/tables.md").read_text(encoding="utf-8")
+    assert len(short) > 40
+    assert [found for found in sorted(short) if f"| {found} |" not in every] == []
 
 
 @pytest.mark.parametrize("name", NAMES)
