@@ -25,7 +25,9 @@ from omegaconf import II, DictConfig, OmegaConf
 from torch import Tensor, nn
 
 from ..config import FastWeightConfig, check_flags, site_config
+from ..memories.window import Window
 from ..modules import CrossAttention, SiteAttention
+from ..modules import incremental_state as states
 from . import attention_flags
 
 _SAME_AS_EMBEDDING = -1
@@ -210,6 +212,14 @@ def _wrap(layer: nn.Module, cfg) -> nn.Module:
 
 
 class FwpEncoder(TransformerEncoderBase):
+    """fairseq's encoder, whose output keeps each source once for all hypotheses.
+
+    Attributes:
+        beam: how many hypotheses of a sentence a search keeps next to each other.
+    """
+
+    beam = 1
+
     def set_num_updates(self, num_updates: int) -> None:
         """Does nothing: the model tells every module too, and directions would be drawn twice."""
 
@@ -217,19 +227,71 @@ class FwpEncoder(TransformerEncoderBase):
         return _wrap(FwpEncoderLayer(cfg, return_fc=self.return_fc), cfg)
 
     def reorder_encoder_out(self, encoder_out: dict[str, list[Tensor]], new_order: Tensor) -> dict[str, list[Tensor]]:
-        """As fairseq's, without a copy where every row keeps its source: hypotheses of a sentence change places."""
-        (rows,) = encoder_out.get("rows") or [torch.arange(encoder_out["encoder_out"][0].shape[1]).to(new_order)]
-        after = rows.index_select(0, new_order)
-        if torch.equal(after, rows):
-            return encoder_out
-        return super().reorder_encoder_out(encoder_out, new_order) | {"rows": [after]}
+        """Makes row i the old row new_order[i] without a copy: the sources stay as they are, each once.
+
+        Returns:
+            ``encoder_out`` with ``rows``, (R / beam, beam): row i * beam + j reads source ``rows[i, j]``. With a beam
+            above 1 each of its lines holds a single number.
+
+        Raises:
+            RuntimeError: hypotheses of a beam read different sources, or sentences change places. A GPU reports it
+                later, as a failed assertion.
+        """
+        (before,) = encoder_out.get("rows") or [None]
+        if before is None:
+            sources = encoder_out["encoder_out"][0].shape[1]
+            rows, beam = new_order, self.beam if len(new_order) == sources * self.beam else 1
+        else:
+            rows, beam = before.flatten().index_select(0, new_order), before.shape[1]
+            beam = 1 if len(rows) % beam else beam
+        rows = rows.view(-1, beam)
+        if beam > 1:  # checked without waiting for the device
+            expected = before if before is not None and before.shape == rows.shape else rows[:, :1]
+            torch._assert_async(
+                (rows == expected).all(),
+                f"reorder_encoder_out: expected the {beam} hypotheses of each sentence next to each other, and the "
+                "sentences in their order, as set_beam_size promised",
+            )
+        return encoder_out | {"rows": [rows]}
+
+
+def _of_each_row(encoder_out: dict[str, list[Tensor]], rows: Tensor) -> dict[str, list[Tensor]]:
+    """The encoder's output with the source of each row, which may be that of others too."""
+    return encoder_out | {
+        "encoder_out": [x.index_select(1, rows) for x in encoder_out["encoder_out"]],
+        "encoder_padding_mask": [x.index_select(0, rows) for x in encoder_out["encoder_padding_mask"]],
+        "rows": [],
+    }
 
 
 class FwpDecoder(TransformerDecoderBase):
     layer_class = FwpDecoderLayer
 
+    def __init__(self, cfg, *args, **kwargs):
+        super().__init__(cfg, *args, **kwargs)
+        self._writes_source = self.cross_self_attention  # its self-attention reads the source too, beside the target
+        self._has_window = any(isinstance(module, Window) for module in self.modules())
+
     def build_decoder_layer(self, cfg, no_encoder_attn=False):
         return _wrap(self.layer_class(cfg, no_encoder_attn), cfg)
+
+    def extract_features(
+        self,
+        prev_output_tokens: Tensor,
+        encoder_out: dict | None,
+        incremental_state: dict | None = None,
+        *args,
+        **kwargs,
+    ):
+        """As fairseq's, with an encoder's output that keeps each source once, and without waiting for the device."""
+        if encoder_out is not None and (rows := encoder_out.get("rows")):
+            if incremental_state is None or self._writes_source:
+                encoder_out = _of_each_row(encoder_out, rows[0].flatten())
+            else:
+                states.hand_rows(incremental_state, rows[0])
+        # fairseq asks the device whether there are pads, unless this is set: then they are masked unasked.
+        self.cross_self_attention = self._writes_source or (incremental_state is not None and not self._has_window)
+        return super().extract_features(prev_output_tokens, encoder_out, incremental_state, *args, **kwargs)
 
     def buffered_future_mask(self, tensor: Tensor) -> Tensor | None:
         """The mask of the future, or None if no layer reads it: its T x T numbers make memory quadratic in T."""
@@ -268,6 +330,10 @@ class FwpTransformer(TransformerModelBase):
                 if isinstance(layer.encoder_attn, SiteAttention):
                     layer.encoder_attn.shows_weights_in_training = True
         return model
+
+    def set_beam_size(self, beam_size: int) -> None:
+        """Takes a search's promise to keep so many hypotheses of each sentence next to each other."""
+        self.encoder.beam = beam_size
 
     @property
     def full_context_alignment(self) -> bool:

@@ -16,7 +16,8 @@ class CrossAttention(MultiheadAttention):
     While hypotheses are searched for, fairseq keeps a copy of a source's keys and values for each of them, and
     multiplies each query with its own copy. Here a source is kept once, and the queries of its hypotheses are
     multiplied with it together: a beam-th of the memory, and one matrix product of several rows in place of several
-    products of one row.
+    products of one row. fairseq's generator says how many hypotheses there are of each sentence, and the encoder hands
+    down which source each of them reads; without this, every row has a source of its own.
 
     Everything else is left to fairseq: training, scoring, decoding under autograd, and the options that change keys or
     weights (bias_k, add_zero_attn, xformers).
@@ -56,14 +57,21 @@ class CrossAttention(MultiheadAttention):
     ) -> tuple[Tensor, Tensor | None]:
         """Attends, with the arguments and shapes of fairseq's attention: time is the first dimension.
 
-        Once a source is written, ``key`` is only read with a window, and then it must have the rows of this step.
+        ``key`` (S, N, C) has the sources that the rows of :func:`.incremental_state.hand_rows` number, or one of each
+        row. Once they are written, it is only read with a window.
 
         Returns:
             ``(out, weights)``, out (T, R, embed_dim); the weights (R, T, S) averaged over heads, or (H, R, T, S) with
             ``need_head_weights``, or None if nobody wants them.
         """
-        source = states.load(self, incremental_state).get("source")
+        saved = states.load(self, incremental_state)
+        source, rows = saved.get("source"), states.handed_rows(incremental_state)
         if source is None and not (static_kv and incremental_state is not None and self._can_share(attn_mask)):
+            if rows is not None and not saved:
+                key = value = key.index_select(1, rows.flatten())
+                key_padding_mask = (
+                    None if key_padding_mask is None else key_padding_mask.index_select(0, rows.flatten())
+                )
             return super().forward(
                 query, key, value, key_padding_mask, incremental_state, need_weights, static_kv, attn_mask,
                 before_softmax, need_head_weights,
@@ -71,10 +79,10 @@ class CrossAttention(MultiheadAttention):
         if torch.is_grad_enabled():
             raise RuntimeError("decoding began under torch.no_grad() and cannot be differentiated from here on")
         if source is None:
-            source = self._write(key, key_padding_mask)
+            source = self._write(key, key_padding_mask, rows)
             states.store(self, incremental_state, {"source": source})
         if isinstance(source, SourceWindow):
-            return torch.cat([self._read_near(one, key, source) for one in query.split(1)]), None
+            return torch.cat([self._read_near(one, key, rows, source) for one in query.split(1)]), None
         out, weights = self._read(query, source)
         if not (self.shows_weights_in_steps and (need_weights or need_head_weights)):
             return out, None
@@ -85,25 +93,23 @@ class CrossAttention(MultiheadAttention):
         changes_keys = self.bias_k is not None or self.add_zero_attn or self.use_xformers
         return not torch.is_grad_enabled() and attn_mask is None and not changes_keys and not self.training
 
-    def _write(self, key: Tensor, key_padding_mask: Tensor | None) -> SharedSource | SourceWindow:
-        # Sources with as many rows each are read together.
-        distinct, pads, rows = states.distinct_sources(key, key_padding_mask, evenly=True)
-        rows = rows.long()
+    def _write(self, key: Tensor, key_padding_mask: Tensor | None, rows: Tensor | None) -> SharedSource | SourceWindow:
+        rows = _rows_of(key, rows)
+        sources, beam = rows[:, 0], rows.shape[1]
+        pads = None if key_padding_mask is None else key_padding_mask.bool().index_select(0, sources)
         if self.window is not None and self.window < len(key):
-            return SourceWindow(
-                self.window, rows, None if key_padding_mask is None else key_padding_mask.bool(), len(key)
-            )
-        pads = None if pads is None or not pads.any() else pads.bool()
-        return SharedSource(*self._project(distinct), pads, rows)
+            tokens = sources.new_ones(len(sources), len(key)) if pads is None else (~pads).long()
+            return SourceWindow(self.window, tokens.repeat_interleave(beam, 0), beam)
+        return SharedSource(*(x.index_select(0, sources) for x in self._project(key)), pads, beam)
 
     def _project(self, key: Tensor) -> tuple[Tensor, Tensor]:
         """Keys (N, H, d, S) and values (N, H, S, d) of sources (S, N, C)."""
         k, v = (proj(key).unflatten(-1, (self.num_heads, -1)) for proj in (self.k_proj, self.v_proj))  # (S, N, H, d)
         return k.permute(1, 2, 3, 0).contiguous(), v.permute(1, 2, 0, 3).contiguous()
 
-    def _read_near(self, query: Tensor, key: Tensor, source: SourceWindow) -> Tensor:
+    def _read_near(self, query: Tensor, key: Tensor, rows: Tensor | None, source: SourceWindow) -> Tensor:
         """What the rows of query (1, R, C) read in their windows."""
-        hidden = source.hidden(key, self._project)
+        hidden = source.hidden(key, _rows_of(key, rows).flatten(), self._project)
         out, weights = self._read(query, source.stretch, hidden)
         source.went(_of_rows(weights, 1))
         return out
@@ -113,21 +119,17 @@ class CrossAttention(MultiheadAttention):
 
         ``hidden`` (R, S) is True at what a row does not read, of one position, T = 1.
         """
-        length, keys, values, pads, together = len(query), source.keys, source.values, source.pads, source.together
-        if together is None:
-            keys, values = keys.index_select(0, source.rows), values.index_select(0, source.rows)
-            pads = None if pads is None else pads.index_select(0, source.rows)
-            together = 1
-        q = (self.q_proj(query) * self.scaling).view(length, len(keys), together, self.num_heads, self.head_dim)
-        q = q.permute(1, 3, 2, 0, 4).flatten(2, 3)  # (N, H, together T, d)
-        scores = q @ keys
-        if pads is not None:
-            scores = scores.masked_fill(pads[:, None, None], float("-inf"))
+        length, sources, beam = len(query), len(source.keys), source.beam
+        q = (self.q_proj(query) * self.scaling).view(length, sources, beam, self.num_heads, self.head_dim)
+        q = q.permute(1, 3, 2, 0, 4).flatten(2, 3)  # (N, H, beam T, d)
+        scores = q @ source.keys
+        if source.pads is not None:
+            scores = scores.masked_fill(source.pads[:, None, None], float("-inf"))
         if hidden is not None:
-            scores = scores.masked_fill(hidden.unflatten(0, (-1, together))[:, None], float("-inf"))
+            scores = scores.masked_fill(hidden.unflatten(0, (-1, beam))[:, None], float("-inf"))
         weights = scores.softmax(-1, dtype=state_type(scores.dtype))
-        out = self.dropout_module(weights.type_as(scores)) @ values
-        out = out.view(len(keys), self.num_heads, together, length, self.head_dim).permute(3, 0, 2, 1, 4)
+        out = self.dropout_module(weights.type_as(scores)) @ source.values
+        out = out.view(sources, self.num_heads, beam, length, self.head_dim).permute(3, 0, 2, 1, 4)
         return self.out_proj(out.reshape(query.shape)), weights
 
     def make_generation_fast_(self, need_attn: bool = False, **kwargs) -> None:
@@ -140,6 +142,11 @@ class CrossAttention(MultiheadAttention):
             return super().reorder_incremental_state(incremental_state, new_order)
         buffer["source"].reorder(new_order)
         return incremental_state
+
+
+def _rows_of(key: Tensor, rows: Tensor | None) -> Tensor:
+    """Which source of key (S, N, C) each row reads: as it was handed down, or row r source r."""
+    return torch.arange(key.shape[1], device=key.device)[:, None] if rows is None else rows
 
 
 def _of_rows(weights: Tensor, length: int) -> Tensor:

@@ -4,16 +4,15 @@ A module's buffer is a flat dict. Attention with fast weights has ``held``, what
 the cache of lazy decoding. Softmax cross-attention has ``source``, and Transformer-XL has tensors.
 """
 
-import math
 from typing import Any
 
-import torch
 from fairseq.incremental_decoding_utils import FairseqIncrementalState
 from torch import Tensor
 
 from ..memories import select
 
 _KEY = "attn_state"
+_ROWS = "rows"
 Buffer = dict[str, Any]
 
 
@@ -42,30 +41,16 @@ def _reordered(x: Any, order: Tensor) -> Any:
     return x
 
 
-def distinct_sources(
-    key: Tensor, key_padding_mask: Tensor | None, evenly: bool = False
-) -> tuple[Tensor, Tensor | None, Tensor]:
-    """Removes the copies of each source that beam search makes before the first step.
+def hand_rows(incremental_state: dict, rows: Tensor) -> None:
+    """Tells cross-attention which source each row (hypothesis) reads, before it writes the sources.
 
     Args:
-        key: (S, R, C), the copies of a sentence next to each other.
-        key_padding_mask: (R, S) or None.
-        evenly: whether equal sentences next to each other are kept, so that each source has as many rows.
-
-    Returns:
-        ``(key, key_padding_mask, rows)``: the N distinct sources, (S, N, C) and (N, S), and for each of the R rows the
-        index of its source, int32.
+        rows: (R / beam, beam), int64. Row i * beam + j reads source ``rows[i, j]``. Each line holds a single number,
+            and its rows stay next to each other until they end.
     """
-    new = torch.ones(key.shape[1], dtype=torch.bool, device=key.device)
-    new[1:] = (key[:, 1:] != key[:, :-1]).flatten(2).any(2).any(0)
-    if key_padding_mask is not None:
-        new[1:] |= (key_padding_mask[1:] != key_padding_mask[:-1]).any(1)
-    if evenly:
-        lengths = new.nonzero()[:, 0].diff(append=torch.tensor([len(new)], device=key.device))
-        new[:: math.gcd(*lengths.tolist()) or 1] = True
-    rows = new.cumsum(0).sub_(1).int()
-    first = new.nonzero()[:, 0]
-    if len(first) < len(new):
-        key = key.index_select(1, first)
-        key_padding_mask = None if key_padding_mask is None else key_padding_mask.index_select(0, first)
-    return key, key_padding_mask, rows
+    incremental_state[_ROWS] = {_ROWS: rows}
+
+
+def handed_rows(incremental_state: dict | None) -> Tensor | None:
+    """Returns what :func:`hand_rows` was told, or None: then row r reads source r."""
+    return (incremental_state or {}).get(_ROWS, {}).get(_ROWS)

@@ -8,39 +8,37 @@ from torch import Tensor
 
 @dataclass
 class SharedSource:
-    """Keys and values of N sources, which R rows (hypotheses) read.
+    """Keys and values of N sources, each read by ``beam`` rows (hypotheses) that are next to each other.
 
     Attributes:
         keys: (N, H, d_key, S).
         values: (N, H, S, d_value).
         pads: (N, S), True at pads; None if there are none.
-        rows: (R,), the number of the source that each row reads.
-        together: how many rows, one after the other, read each source; None if not all sources have as many, or if
-            their rows are not next to each other.
+        beam: how many rows, one after the other, read each source.
     """
 
     keys: Tensor
     values: Tensor
     pads: Tensor | None
-    rows: Tensor
+    beam: int
 
-    def __post_init__(self):
-        self._group()
+    def reorder(self, order: Tensor) -> Tensor | None:
+        """Makes row i the old row order[i]; returns which of the sources are kept, or None if nothing changes.
 
-    def reorder(self, order: Tensor) -> None:
-        """Makes row i the old row order[i]; sources that no row reads any more are dropped."""
-        rows = self.rows.index_select(0, order)
-        if torch.equal(rows, self.rows):  # as in most steps, in which hypotheses of the same source change places
-            return
-        self.rows = rows
-        self._group()
-
-    def _group(self) -> None:
-        read, counts = torch.unique_consecutive(self.rows, return_counts=True)
-        distinct, places = torch.unique(self.rows, return_inverse=True)
-        if len(distinct) < len(self.keys):
-            self.keys, self.values = self.keys.index_select(0, distinct), self.values.index_select(0, distinct)
-            self.pads = None if self.pads is None else self.pads.index_select(0, distinct)
-            self.rows = places
-        in_order = len(read) == len(distinct) and bool((read == distinct).all())
-        self.together = int(counts[0]) if in_order and len(counts) and bool((counts == counts[0]).all()) else None
+        No value is read back from the device. So with several rows a source, orders as long as the last one are taken
+        to let rows change places among those of the same source only, as fairseq's ``set_beam_size`` promises.
+        """
+        if self.beam == 1:
+            kept = order
+            # Comparing is cheaper than copying, but on a GPU it would wait for the device.
+            if order.device.type == "cpu" and torch.equal(order, torch.arange(len(self.keys))):
+                return None
+        elif len(order) == len(self.keys) * self.beam:
+            return None
+        elif len(order) % self.beam == 0:
+            kept = order[:: self.beam] // self.beam
+        else:
+            kept, self.beam = order // self.beam, 1
+        self.keys, self.values = self.keys.index_select(0, kept), self.values.index_select(0, kept)
+        self.pads = None if self.pads is None else self.pads.index_select(0, kept)
+        return kept

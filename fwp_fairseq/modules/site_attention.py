@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 
+import torch
 from fairseq.incremental_decoding_utils import FairseqIncrementalState
 from fairseq.modules.fairseq_dropout import FairseqDropout
 from fairseq.modules.quant_noise import quant_noise
@@ -85,7 +86,8 @@ class SiteAttention(FairseqIncrementalState, FastWeightAttention):
 
         Args:
             query: (T, B, embed_dim), as out is.
-            key: (S, B, source_dim), the input of keys and values; ignored by cross-attention once it is written.
+            key: (S, B, source_dim), the input of keys and values; ignored by cross-attention once it is written. While
+                decoding, the sources that the rows of :func:`.incremental_state.hand_rows` number, if there are any.
             key_padding_mask: (B, S), True at pads.
             incremental_state: fairseq's store of decoding state; None outside decoding.
             need_weights: whether (B, T, S) weights averaged over heads are returned. These are the normalised products
@@ -112,7 +114,7 @@ class SiteAttention(FairseqIncrementalState, FastWeightAttention):
             out = self._step(q, key, key_padding_mask, saved, incremental_state)
         else:
             if not saved:
-                saved = {"held": self._write_source(key, key_padding_mask)}
+                saved = {"held": self._write_source(key, key_padding_mask, states.handed_rows(incremental_state))}
                 states.store(self, incremental_state, saved)
             out = self.memory.read(saved["held"], q)
         return self.output(out, query), self._of_heads(weights, need_head_weights)
@@ -135,8 +137,9 @@ class SiteAttention(FairseqIncrementalState, FastWeightAttention):
             states.store(self, incremental_state, {"held": held})
         return out
 
-    def _write_source(self, key: Tensor, key_padding_mask: Tensor | None):
-        key, key_padding_mask, rows = states.distinct_sources(key, key_padding_mask)
+    def _write_source(self, key: Tensor, key_padding_mask: Tensor | None, rows: Tensor | None):
+        rows = torch.arange(key.shape[1], device=key.device) if rows is None else rows.flatten()
+        rows = rows.int()
         return self.memory.write(*self.writes(key), key_padding_mask=key_padding_mask, rows=rows)
 
     def _of_heads(self, weights: Tensor | None, per_head: bool) -> Tensor | None:

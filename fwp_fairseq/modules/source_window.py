@@ -27,9 +27,8 @@ class SourceWindow:
 
     Args:
         size: w.
-        rows: (R,), the number of the source that each row reads.
-        pads: (R, S), True at pads; None if there are none.
-        length: S.
+        tokens: (R, S), int64, 1 at the tokens of each row's source and 0 at pads.
+        beam: how many rows, one after the other, read each source.
 
     Attributes:
         stretch: keys and values, without pads.
@@ -38,9 +37,8 @@ class SourceWindow:
         place: (R,), float.
     """
 
-    def __init__(self, size: int, rows: Tensor, pads: Tensor | None, length: int):
-        self.size, self.rows = size, rows
-        tokens = rows.new_ones(len(rows), length) if pads is None else (~pads.bool()).to(rows)
+    def __init__(self, size: int, tokens: Tensor, beam: int):
+        self.size, self.beam = size, beam
         self.first = tokens.argmax(1)
         self.end = self.first + tokens.sum(1)
         self.place = self.first.float()
@@ -49,19 +47,21 @@ class SourceWindow:
     def reorder(self, order: Tensor) -> None:
         """Makes row i the old row order[i]."""
         self.stretch.reorder(order)
+        self.beam = self.stretch.beam
         for name in ("begin", "first", "end", "place"):
             setattr(self, name, getattr(self, name).index_select(0, order))
 
-    def hidden(self, key: Tensor, project: Callable[[Tensor], tuple[Tensor, Tensor]]) -> Tensor:
+    def hidden(self, key: Tensor, rows: Tensor, project: Callable[[Tensor], tuple[Tensor, Tensor]]) -> Tensor:
         """Moves stretches where it must; returns (R, L), True at positions of the stretch outside of a row's window.
 
         Args:
-            key: (S, R, C), the encoder's output for each row.
+            key: (S, N', C), the encoder's output.
+            rows: (R,), the source in it that each row reads.
             project: takes some of it, (L, N, C), to keys and values as :class:`SharedSource` has them.
         """
         start = (self.place.long() - self.size // 2).minimum(self.end - self.size).maximum(self.first)
         if self.stretch is None or self._leaves(start):
-            self._move(start, key, project)
+            self._move(start, key, rows, project)
         at = self.begin[:, None] + torch.arange(self.stretch.keys.shape[-1], device=key.device)
         return (at < start[:, None]) | (at >= (start + self.size).minimum(self.end)[:, None])
 
@@ -75,15 +75,9 @@ class SourceWindow:
         last = self.begin + self.stretch.keys.shape[-1]
         return bool(((start + self.size).minimum(self.end) > last).any())
 
-    def _move(self, start: Tensor, key: Tensor, project) -> None:
-        rows = self.rows if self.stretch is None else self.stretch.rows
-
-        def of_sources(x: Tensor, what: str) -> Tensor:
-            return x.new_empty(int(rows.max()) + 1).scatter_reduce(0, rows, x, what, include_self=False)
-
-        low = of_sources(start, "amin")
-        reader = of_sources(torch.arange(len(rows), device=rows.device), "amin")
-        length = min(key.shape[0], self.size + max(self.size, int((of_sources(start, "amax") - low).max())))
-        at = (low[:, None] + torch.arange(length, device=low.device)).clamp(max=key.shape[0] - 1)
-        self.stretch = SharedSource(*project(key[at, reader[:, None]].transpose(0, 1)), None, rows)
-        self.begin = low[rows]
+    def _move(self, start: Tensor, key: Tensor, rows: Tensor, project) -> None:
+        low, high = start.view(-1, self.beam).aminmax(dim=1)
+        length = min(key.shape[0], self.size + max(self.size, int((high - low).max())))
+        at = (low + torch.arange(length, device=low.device)[:, None]).clamp(max=key.shape[0] - 1)
+        self.stretch = SharedSource(*project(key[at, rows[:: self.beam]]), None, self.beam)
+        self.begin = low.repeat_interleave(self.beam)

@@ -2,9 +2,12 @@
 
 import pytest
 import torch
+import torch.onnx.operators
 from fairseq import search
 from fairseq.sequence_generator import SequenceGenerator, SequenceGeneratorWithAlignment
 from fairseq.token_generation_constraints import pack_constraints
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
 from fwp_fairseq.modules import CrossAttention
 from tests.models.helpers import WORDS, build, sources
@@ -85,16 +88,110 @@ def test_no_step_gives_weights_unless_alignments_are_asked_for():
         assert all(bool(hypothesis["attention"].numel()) == asked for of in found for hypothesis in of)
 
 
+def _reads(model, encoded: dict, prefix: torch.Tensor) -> torch.Tensor:
+    return model.decoder(prefix, encoder_out=encoded)[0]
+
+
 @torch.no_grad()
-def test_sources_are_copied_only_if_a_row_gets_another():
+@pytest.mark.parametrize("beam", [1, 2])
+def test_sources_are_reordered_without_a_copy(beam):
     (model,), (stock,) = _models()
+    model.set_beam_size(beam)
     src, lengths = sources([7, 4, 6])
     found, expected = (one.encoder(src, lengths) for one in (model, stock))
-    # Two hypotheses of each; they change places; the second sentence ends; sentences change places.
-    orders = [0, 0, 1, 1, 2, 2], [1, 0, 2, 2, 5, 4], [1, 0, 4, 5], [1, 1, 2, 3], [2, 3, 1, 0]
-    for order, copies in zip(map(torch.tensor, orders), (True, False, True, False, True), strict=True):
-        before, found = found, model.encoder.reorder_encoder_out(found, order)
-        expected = stock.encoder.reorder_encoder_out(expected, order)
-        assert (found is not before) == copies
-        for name, tensors in expected.items():
-            assert all(map(torch.equal, found[name], tensors)), name
+    whole = found["encoder_out"][0]
+    # Two hypotheses of each; they change places; the second sentence ends; a hypothesis ends alone; another order.
+    for order in ([0, 0, 1, 1, 2, 2], [1, 0, 2, 2, 5, 4], [1, 0, 4, 5], [0, 2, 3], [2, 0, 1, 1]):
+        order = torch.tensor(order)
+        found, expected = (one.encoder.reorder_encoder_out(x, order) for one, x in ((model, found), (stock, expected)))
+        assert found["encoder_out"][0] is whole
+        prefix = torch.full((len(order), 3), 5)
+        torch.testing.assert_close(_reads(model, found, prefix), _reads(stock, expected, prefix), rtol=0, atol=1e-5)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("order", [[0, 2, 1, 3], [2, 3, 0, 1]], ids=["torn", "moved"])
+def test_a_search_that_breaks_its_promise_is_refused(order):
+    (model,), _ = _models()
+    model.set_beam_size(2)
+    encoded = model.encoder.reorder_encoder_out(model.encoder(*sources([5, 3])), torch.tensor([0, 0, 1, 1]))
+    with pytest.raises(RuntimeError, match="the 2 hypotheses of each sentence next to each other"):
+        model.encoder.reorder_encoder_out(encoded, torch.tensor(order))
+
+
+@torch.no_grad()
+def test_searches_of_several_beams_with_one_model():
+    """fairseq does not tell a model of a beam of 1, so the model still knows the beam before."""
+    (model,), (stock,) = _models()
+    for beam in (3, 1, 2):
+        _check(*(_translations([one], True, beam=beam) for one in (model, stock)))
+
+
+# Operators that read a value of a tensor on the host, which waits for a GPU; and methods that do so without one.
+READS = {"_local_scalar_dense", "equal", "is_nonzero", "nonzero", "_unique2", "unique_consecutive", "masked_select"}
+READS_OF_PYTHON = ("tolist", "numpy", "cpu")
+
+
+class _NoReads(TorchDispatchMode):
+    """Fails where a value is read, except of what was computed from shapes alone, which is on the host anyway."""
+
+    def __torch_dispatch__(self, operator, types, args=(), kwargs=None):
+        name = operator._schema.name.partition("::")[2]
+        inputs = [x for x in tree_leaves((args, kwargs)) if isinstance(x, torch.Tensor)]
+        of_shapes = inputs and all(hasattr(x, "of_shapes") for x in inputs)
+        counts_true = name.startswith("index") and any(x.dtype == torch.bool for x in inputs[1:])
+        assert of_shapes or not (counts_true or name in READS), f"{operator} reads a value"
+        out = operator(*args, **(kwargs or {}))
+        for x in tree_leaves(out) if of_shapes else []:
+            if isinstance(x, torch.Tensor):
+                x.of_shapes = True
+        return out
+
+
+@pytest.fixture
+def no_reads(monkeypatch):
+    def refuse(*_):
+        raise AssertionError("a method reads a value")
+
+    def of_shapes(x):
+        found = torch.tensor(x.shape)
+        found.of_shapes = True
+        return found
+
+    for name in READS_OF_PYTHON:
+        monkeypatch.setattr(torch.Tensor, name, refuse)
+    monkeypatch.setattr(torch.onnx.operators, "shape_as_tensor", of_shapes)
+    return _NoReads()
+
+
+MODELS = {
+    "softmax": {"fwp_feature_map": "softmax"},
+    "delta": {"fwp_update_rule": "delta"},
+    "hybrid": {"fwp_update_rule": "delta", "fwp_cross_feature_map": "softmax", "fwp_normalizer": "sum"},
+    "gated": {"fwp_update_rule": "gated_delta", "fwp_feature_map": "elu", "fwp_normalizer": "l2"},
+}
+
+
+@pytest.mark.parametrize("reads", ["tolist", "nonzero", "unique", "item", "__bool__", "__int__", "cpu", "masked"])
+def test_reads_are_noticed(no_reads, reads):
+    x = torch.ones(1)
+    with pytest.raises(AssertionError, match="reads a value"), no_reads:
+        x[x > 0] if reads == "masked" else getattr(x, reads)()
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("flags", MODELS.values(), ids=MODELS)
+def test_no_step_reads_a_value_back_to_the_host(no_reads, flags):
+    """Steps and reorderings of a beam of 2: hypotheses change places, then the second sentence ends."""
+    model, state = build(**flags), {}
+    model.set_beam_size(2)
+    encoded, prefix = model.encoder(*sources([7, 4, 6])), torch.full((6, 1), WORDS.eos())
+    with no_reads:
+        encoded = model.encoder.reorder_encoder_out(encoded, torch.tensor([0, 0, 1, 1, 2, 2]))
+        for order in ([0, 1, 2, 3, 4, 5], [1, 0, 2, 2, 5, 4], [1, 0, 4, 5]):
+            order = torch.tensor(order)
+            model.decoder.reorder_incremental_state_scripting(state, order)
+            encoded = model.encoder.reorder_encoder_out(encoded, order)
+            prefix = torch.cat([prefix[order], torch.full((len(order), 1), 7)], 1)
+            out, _ = model.decoder(prefix, encoder_out=encoded, incremental_state=state)
+    assert out.shape == (4, 1, len(WORDS)) and out.isfinite().all()

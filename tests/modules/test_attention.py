@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from fwp_fairseq.memories.decay import Decay
+from fwp_fairseq.modules.incremental_state import hand_rows
 from fwp_fairseq.ops import RULES
 from tests.modules.attention import HEADS, build, expected, ragged, random
 from tests.tolerances import TOLERANCES, assert_close
@@ -134,24 +135,25 @@ def test_decoding_step_by_step_with_pads(feature_map, rule, form):
 
 
 def test_hypotheses_of_a_sentence_share_its_source(form):
-    """Two sentences with different padding have five and three hypotheses, then fewer. Bitwise copies are shared."""
+    """Two sentences with different padding have five and three hypotheses, then fewer."""
     module = build("cross", rule="delta")
     source, mask, of = random(7, 2), ragged(2), torch.tensor([0] * 5 + [1] * 3)
     query, state = random(3, 8), {}
-    key, pads = source[:, of], mask[of]
-    whole, _ = call(module, query, key, pads)
+    whole, _ = call(module, query, source[:, of], mask[of])
     projected = []
     module.k_proj.register_forward_hook(lambda _, inputs, __: projected.append(inputs[0].shape[1]))
-    out, _ = call(module, query[:1], key, pads, incremental_state=state)
+    hand_rows(state, of[:, None])
+    out, _ = call(module, query[:1], source, mask, incremental_state=state)
     assert projected == [2]
     assert_close(out, whole[:1], "operator")
     order = torch.tensor([6, 0, 1, 7])
     module.reorder_incremental_state(state, order)
     out, _ = call(module, query[1:2, order], None, incremental_state=state)
     assert_close(out, whole[1:2, order], "operator")
-    # The same tokens with other padding are another source.
-    call(module, query[:1, :2], source[:, [0, 0]], ragged(2), incremental_state={})
-    assert projected[-1] == 2
+    # Nobody says which rows share a source.
+    out, _ = call(module, query[:1], source[:, of], mask[of], incremental_state={})
+    assert projected[-1] == 8
+    assert_close(out, whole[:1], "operator")
 
 
 @torch.no_grad()

@@ -7,6 +7,7 @@ import torch
 from fairseq.modules import MultiheadAttention
 
 from fwp_fairseq.modules.cross_attention import CrossAttention
+from fwp_fairseq.modules.incremental_state import hand_rows
 
 EMBED, HEADS, SOURCE_DIM = 16, 4, 12
 
@@ -36,18 +37,30 @@ ORDERS = {
     "torn": [[0, 2, 4, 1, 3, 5], [0, 1, 2, 3, 4, 5]],
     "uneven": [[0, 1, 1, 2, 5], [4, 0, 0]],
 }
+# Whether rows are told their sources, and in lines of how many: those of a line keep together until one of them ends.
+TOLD = [(orders, None) for orders in ORDERS] + [(orders, 1) for orders in ORDERS]
+TOLD += [(orders, 2) for orders in ("swapped", "ended", "uneven")]
+
+
+def told(state: dict, key: torch.Tensor, pads: torch.Tensor | None, beam: int | None) -> tuple:
+    """Returns what an encoder's output has of rows in pairs: each source once, if their sources are told."""
+    if beam is None:
+        return key, pads
+    hand_rows(state, torch.arange(3).repeat_interleave(2).view(-1, beam))
+    return key[:, ::2], None if pads is None else pads[::2]
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("orders", ORDERS.values(), ids=ORDERS)
+@pytest.mark.parametrize("name, beam", TOLD)
 @pytest.mark.parametrize("has_pads", [True, False])
 @pytest.mark.parametrize("steps_of", [1, 3])
-def test_decoding_equals_fairseqs(orders, has_pads, steps_of):
+def test_decoding_equals_fairseqs(name, beam, has_pads, steps_of):
     ours, stock = _pair()
     key, pads = _sources(3, 2)
     pads = pads if has_pads else None
     ours_state, rows = {}, torch.arange(6)
-    for order in [None, *orders]:
+    sources, source_pads = told(ours_state, key, pads, beam)
+    for order in [None, *ORDERS[name]]:
         if order is not None:
             order = torch.tensor(order)
             ours.reorder_incremental_state(ours_state, order)
@@ -56,7 +69,9 @@ def test_decoding_equals_fairseqs(orders, has_pads, steps_of):
         # Without a state fairseq reads the sources that it is given, here those of the rows that are left.
         given = key[:, rows], key[:, rows], None if pads is None else pads[rows]
         expected = stock(query, *given, static_kv=True, need_head_weights=True)
-        actual = ours(query, key, key, pads, incremental_state=ours_state, static_kv=True, need_head_weights=True)
+        actual = ours(
+            query, sources, sources, source_pads, incremental_state=ours_state, static_kv=True, need_head_weights=True
+        )
         for a, b in zip(actual, expected, strict=True):
             torch.testing.assert_close(a, b, rtol=0, atol=1e-6)
 
@@ -66,25 +81,14 @@ def test_a_source_is_kept_once_and_goes_with_its_last_row():
     ours, _ = _pair()
     key, pads = _sources(3, 4)
     state = {}
-    ours(torch.randn(1, 12, EMBED), key, key, pads, incremental_state=state, static_kv=True)
-    source = next(iter(state.values()))["source"]
-    assert source.keys.shape == (3, HEADS, EMBED // HEADS, 7)
+    hand_rows(state, torch.tensor([[0] * 4, [1] * 4, [2] * 4]))
+    ours(torch.randn(1, 12, EMBED), key[:, ::4], None, pads[::4], incremental_state=state, static_kv=True)
+    source = next(of["source"] for of in state.values() if "source" in of)
+    assert source.keys.shape == (3, HEADS, EMBED // HEADS, 7) and source.beam == 4
+    last = source.keys[2].clone()
     ours.reorder_incremental_state(state, torch.tensor([8, 9, 8, 11]))
     assert source.keys.shape[0] == source.values.shape[0] == source.pads.shape[0] == 1
-    assert source.rows.tolist() == [0, 0, 0, 0]
-
-
-@torch.no_grad()
-def test_equal_sentences_next_to_each_other_do_not_tear_the_others_apart():
-    """Rows are read together where all sources have as many."""
-    ours, stock = _pair()
-    key, _ = _sources(4, 3)
-    key[:, 3:6] = key[:, :3]
-    state, query = {}, torch.randn(1, 12, EMBED)
-    actual, _ = ours(query, key, key, incremental_state=state, static_kv=True)
-    torch.testing.assert_close(actual, stock(query, key, key, static_kv=True)[0], rtol=0, atol=1e-6)
-    source = next(iter(state.values()))["source"]
-    assert source.together == 3 and source.rows.tolist() == [n // 3 for n in range(12)]
+    assert torch.equal(source.keys[0], last)
 
 
 def test_a_search_does_not_become_differentiable_half_way():

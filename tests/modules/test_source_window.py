@@ -5,9 +5,10 @@ import torch
 from fairseq.sequence_generator import SequenceGeneratorWithAlignment
 
 from fwp_fairseq.modules.cross_attention import narrow_
+from fwp_fairseq.modules.incremental_state import hand_rows
 from tests.models.helpers import WORDS, sources
 from tests.models.test_shared_source import _check, _models, _translations
-from tests.modules.test_cross_attention import EMBED, HEADS, ORDERS, SOURCE_DIM, _pair
+from tests.modules.test_cross_attention import EMBED, HEADS, ORDERS, SOURCE_DIM, TOLD, _pair
 
 SIZE, LENGTH = 4, 23
 
@@ -27,11 +28,15 @@ def _defined(attention, query, key, pads, places) -> tuple[torch.Tensor, torch.T
     return torch.stack(out), places
 
 
+def _source(state: dict):
+    return next(of["source"] for of in state.values() if "source" in of)
+
+
 @torch.no_grad()
-@pytest.mark.parametrize("orders", ORDERS.values(), ids=ORDERS)
+@pytest.mark.parametrize("name, beam", TOLD)
 @pytest.mark.parametrize("side", ["left", "right", "none"])
-def test_steps_read_what_is_defined(orders, side):
-    attention = _pair()[0].double()
+def test_steps_read_what_is_defined(name, beam, side):
+    orders, attention = ORDERS[name], _pair()[0].double()
     attention.window = SIZE
     # The first number of a query says how much later positions are preferred, so that places move on, and later stay.
     attention.q_proj.weight[:, 0] = attention.k_proj.weight[:, 0] = 1
@@ -57,11 +62,16 @@ def test_steps_read_what_is_defined(orders, side):
             expected[position], places = _defined(attention, one, key[:, rows], pads[rows], places)
             went.append(float((places - before)[0]))
         given = None if side == "none" else pads[rows]
-        stretch = next(iter(state.values()))["source"].stretch if state else None
-        out, weights = attention(query, key[:, rows], None, given, incremental_state=state, static_kv=True)
+        stretch = _source(state).stretch if step else None
+        # The sources of this step's rows, or each source once, and which of them the rows read.
+        source = key[:, rows]
+        if beam is not None:
+            source, given = key[:, ::2], None if side == "none" else pads[::2]
+            hand_rows(state, (rows // 2).view(-1, 1 if len(rows) % beam else beam))
+        out, weights = attention(query, source, None, given, incremental_state=state, static_kv=True)
         torch.testing.assert_close(out, expected, rtol=0, atol=1e-12)
         assert weights is None
-        source = next(iter(state.values()))["source"]
+        source = _source(state)
         assert source.stretch.keys.shape[-1] < LENGTH
         moved += source.stretch is not stretch
     assert min(went) == 0 < max(went) and 2 < moved < LENGTH
