@@ -71,6 +71,7 @@ def show(args, name: str, table, records: list[dict]) -> None:
 
 
 def run(args) -> int:
+    from ..feature_maps import TITLES
     from ..tables.trainings import TRAININGS
     from .plugin import import_plugin
     from .trainings import records_of
@@ -83,7 +84,8 @@ def run(args) -> int:
     if not records:
         raise CommandError(f"--results {' '.join(map(str, args.results))}: expected save-dirs of fairseq-train in it")
     try:
-        show(args, "trainings", replace(TRAININGS, plot=partial(TRAININGS.plot, axis=args.axis)), records)
+        drawn = partial(TRAININGS.plot, axis=args.axis, titles=TITLES)
+        show(args, "trainings", replace(TRAININGS, plot=drawn), records)
     except ValueError as error:
         raise CommandError(error) from None
     return 0

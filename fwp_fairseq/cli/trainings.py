@@ -29,6 +29,7 @@ _SCORE = re.compile(r"^Generate \S+ with beam=\d+: (BLEU4?) = ([\d.]+)")
 _SCORERS = {"BLEU4": "fairseq-generate's own, of tokens", "BLEU": "sacreBLEU's, by fairseq-generate"}
 # The sections of a checkpoint's configuration that are equal in trainings that differ in the seed alone.
 _RECIPE = ("model", "task", "criterion", "optimizer", "lr_scheduler", "optimization", "dataset")
+_WIDTH = re.compile(r",?d-dot=\d+")  # in the kind of a site
 _ELSEWHERE = ("common", "checkpoint", "distributed_training")
 _HARMLESS = {"num_workers", "data_buffer_size", "fwp_backend", "fwp_cross_source_window"}
 
@@ -50,6 +51,7 @@ def records_of(folders: list[Path], references: Path | None = None) -> list[dict
     for record in found:
         if (record["recipe"], record["seed"]) in known:  # a repeated training gets a row of its own
             record["recipe"] += record["name"]
+            record["line"] += record["name"]
         known.add((record["recipe"], record["seed"]))
     return found
 
@@ -101,6 +103,7 @@ def _fields_of_checkpoint(state: dict, data: str | None) -> dict:
     others = {name for section in _ELSEWHERE for name in cfg.get(section, {})} | _HARMLESS | {"data"}
     recipe = {part: {n: v for n, v in cfg.get(part, {}).items() if n not in others} for part in _RECIPE}
     recipe["data"] = data or section(state, "task").get("data")
+    model_of_line = {name: _WIDTH.sub("", str(x)) for name, x in recipe["model"].items() if "d_dot" not in name}
     seconds, best = extra.get("previous_training_time"), extra.get("best")
     metric = cfg.get("checkpoint", {}).get("best_checkpoint_metric")
     seed, updates = cfg.get("common", {}).get("seed"), history[-1].get("num_updates")
@@ -110,10 +113,15 @@ def _fields_of_checkpoint(state: dict, data: str | None) -> dict:
         "updates": None if updates is None else int(updates),
         "parameters": _parameters(model, state["model"]),
         "train_seconds": None if seconds is None else float(seconds),
-        "recipe": hashlib.sha256(json.dumps(recipe, sort_keys=True, default=str).encode()).hexdigest()[:16],
+        "recipe": _digest(recipe),
+        "line": _digest(recipe | {"model": model_of_line}),  # everything but the width of features
         **({f"valid_{metric}": float(best)} if metric in ("loss", "bleu") and best is not None else {}),
         **_attention(state["model"], bool(model.get("encoder_layers"))),
     }
+
+
+def _digest(options: dict) -> str:
+    return hashlib.sha256(json.dumps(options, sort_keys=True, default=str).encode()).hexdigest()[:16]
 
 
 def _parameters(options: dict, model: dict) -> int:
@@ -176,7 +184,9 @@ def _fields_of_logs(paths: list[Path], save_dir: str | None) -> dict:
                     if (value := values.get(name, math.nan)) == value:
                         found[name].append(value)
                 if math.isfinite(values.get("num_updates", math.nan)):
-                    curve[int(values["num_updates"])] = [values.get(name) for name in found]
+                    # A criterion that gives a perplexity and no nll_loss has the likelihood as its loss.
+                    nll = values.get("nll_loss", values.get("loss") if "ppl" in values else None)
+                    curve[int(values["num_updates"])] = [nll, values.get("bleu")]
     best = {"valid_loss": min(found["loss"], default=None), "valid_bleu": max(found["bleu"], default=None)}
     best["curve"] = [[updates, *curve[updates]] for updates in sorted(curve)] or None
     return {name: value for name, value in best.items() if value is not None}

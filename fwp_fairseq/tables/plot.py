@@ -11,6 +11,9 @@ from textwrap import fill
 
 FORMATS = ("png", "svg", "pdf")
 UPRIGHT = 7  # names below an axis; more are turned
+_AT_LINES, _LONGEST = 10, 36  # so many names stand at the lines, if none has more characters; else there is a legend
+_NEAR = 0.75  # of the width: names of points further to the right stand beside the axes
+_APART = 7  # points of the page between markers of two series at the same x
 _LEGEND = 12  # characters of a legend in an inch of the figure
 _LINE = 0.2  # inches that a line of the legend takes
 
@@ -49,12 +52,13 @@ class Line:
 class Plot:
     """One panel of a figure, with any further panels.
 
-    - ``hollow_y``: the label of a right axis, to which hollow series and lines belong. Hollow values are drawn
-      ``hollow_shift`` higher, and the right axis is shifted with them.
     - ``log_x``, ``log_y``: bases of logarithmic scales, 0 for linear ones. With base 2, every x of a point is a tick.
     - ``verticals``: labels of vertical lines, with their x.
     - ``names``: names of values of x, which take the place of numbers on a linear scale.
-    - ``beside``: further panels, which are drawn in ``rows`` rows together with this one and share one legend.
+    - ``beside``: further panels, which are drawn in ``rows`` rows together with this one.
+
+    Names stand at the ends of the lines, each in the last panel that has it. Where there are many of them, long ones or
+    several rows of panels, they stand in a legend.
     """
 
     x: str
@@ -62,8 +66,6 @@ class Plot:
     series: list[Series] = field(default_factory=list)
     lines: list[Line] = field(default_factory=list)
     title: str = ""
-    hollow_y: str | None = None
-    hollow_shift: float = 0.0
     log_x: int = 2
     log_y: int = 0
     y_range: tuple[float | None, float | None] = (None, None)
@@ -98,7 +100,7 @@ def draw(plot: Plot, kind: str) -> bytes:
     settings = {"svg.hashsalt": "fwp_fairseq", "svg.fonttype": "none", "font.size": 9, "font.family": "DejaVu Sans"}
     panels = [plot, *plot.beside]
     columns = -(-len(panels) // plot.rows)
-    size = (7, 4.2) if len(panels) == 1 else (9, 3.6)
+    size = (7, 4.2) if len(panels) == 1 else (11, 3.8)
     if plot.rows > 1:
         size = (2.75 * columns, 2.9 * plot.rows)
         settings |= {"font.size": 7, "lines.markersize": 3, "lines.linewidth": 1}
@@ -107,18 +109,20 @@ def draw(plot: Plot, kind: str) -> bytes:
         axes = list(figure.subplots(plot.rows, columns, squeeze=False).flat)
         for unused in axes[len(panels) :]:
             unused.remove()
+        groups = list(dict.fromkeys(series.group for panel in panels for series in panel.series))
         for panel, place in zip(panels, axes, strict=False):
-            _draw(panel, place)
-        widest, entries = int(_LEGEND * size[0]), {}
+            _draw(panel, place, groups)
+        entries = {}
         for place in figure.axes:
             for handle, label in zip(*place.get_legend_handles_labels(), strict=True):
                 if label != place.get_ylabel():
-                    entries.setdefault(fill(label, widest), handle)
-        columns = max(1, min(4, widest // max(map(len, entries), default=1)))
-        lines = max(1 + label.count("\n") for label in entries) * -(-len(entries) // columns) if entries else 1
-        lines += max(map(_lines_of_names, panels))
-        figure.set_figheight(size[1] + _LINE * (lines - 1))  # the axes keep their height
-        figure.legend(entries.values(), entries.keys(), loc="outside upper center", ncols=int(columns), frameon=False)
+                    entries[label] = handle
+        height = size[1] + _LINE * max(map(_lines_of_names, panels))  # the axes keep their height
+        figure.set_figheight(height)
+        if plot.rows == 1 and len(entries) <= _AT_LINES and max(map(len, entries), default=0) <= _LONGEST:
+            _name_lines(figure, [*zip(panels, axes, strict=False)], groups)
+        else:
+            _add_legend(figure, entries)
         file = BytesIO()
         # No dates and no program names, so that the same plot gives the same bytes.
         metadata = {
@@ -128,6 +132,72 @@ def draw(plot: Plot, kind: str) -> bytes:
         }
         figure.savefig(file, format=kind, metadata=metadata[kind])
     return file.getvalue()
+
+
+def _add_legend(figure, entries: dict) -> None:
+    widest = int(_LEGEND * figure.get_figwidth())
+    entries = {fill(label, widest): handle for label, handle in entries.items()}
+    columns = max(1, min(4, widest // max(map(len, entries), default=1)))
+    lines = max(1 + label.count("\n") for label in entries) * -(-len(entries) // columns) if entries else 1
+    figure.set_figheight(figure.get_figheight() + _LINE * (lines - 1))
+    figure.legend(entries.values(), entries.keys(), loc="outside upper center", ncols=int(columns), frameon=False)
+
+
+def _name_lines(figure, panels: list, groups: list[str]) -> None:
+    """Writes the name of each series and line at its right end, in its colour; names do not overlap."""
+    names = []
+    for panel, axes in panels:
+        left, right = axes.get_xlim()
+        axes.set_xlim(left, right)
+        place, few = axes.transAxes.inverted(), []
+        for series in panel.series:
+            x = max(series.points)
+            y = series.points[x][0]
+            if series.label != panel.y:
+                near = place.transform(axes.transData.transform((x, y)))[0] > _NEAR
+                few.append(_name(axes, series.label, (right if near else x, y), _colour(groups, series.group)))
+        drawn = {line.get_label(): line.get_color() for line in axes.lines}
+        few += [_name(axes, line.label, (right, line.y), drawn[line.label]) for line in panel.lines]
+        names.append(few)
+    figure.draw_without_rendering()  # places the axes
+    for few in names:
+        _move_apart(figure, few)
+
+
+def _name(axes, text: str, at: tuple[float, float], colour: str):
+    return axes.annotate(
+        text,
+        at,
+        xytext=(8, 0),
+        textcoords="offset points",
+        va="center",
+        color=colour,
+        annotation_clip=False,
+        bbox={"facecolor": "white", "alpha": 0.7, "edgecolor": "none", "pad": 0.5},
+    )
+
+
+def _move_apart(figure, names: list) -> None:
+    """Moves texts up and down until none overlaps another, by as little as it takes."""
+    renderer = figure.canvas.get_renderer() if hasattr(figure.canvas, "get_renderer") else figure._get_renderer()
+    boxes = [name.get_window_extent(renderer) for name in names]
+    middles = [(box.y0 + box.y1) / 2 for box in boxes]
+    before = list(middles)
+    order = sorted(range(len(names)), key=lambda number: middles[number])
+    for _ in range(1000):
+        moved = False
+        for place, low in enumerate(order):
+            for high in order[place + 1 :]:
+                beside = boxes[low].x0 >= boxes[high].x1 or boxes[high].x0 >= boxes[low].x1
+                missing = (boxes[low].height + boxes[high].height) / 2 - (middles[high] - middles[low])
+                if not beside and missing > 0.1:
+                    middles[low] -= missing / 2
+                    middles[high] += missing / 2
+                    moved = True
+        if not moved:
+            break
+    for name, middle, old in zip(names, middles, before, strict=True):
+        name.set_position((8, (middle - old) * 72 / figure.dpi))
 
 
 def _lines_of_names(plot: Plot) -> float:
@@ -140,18 +210,23 @@ def _lines_of_names(plot: Plot) -> float:
 _MARKS = "osD^vP"
 
 
-def _draw(plot: Plot, axes) -> None:
-    groups = list(dict.fromkeys(series.group for series in plot.series))
+def _colour(groups: list[str], group: str) -> str:
+    return f"C{groups.index(group)}"
+
+
+def _draw(plot: Plot, axes, groups: list[str]) -> None:
+    shared = _overlapping(plot.series)
     for series in plot.series:
-        _draw_series(series, groups.index(series.group), plot.hollow_shift if series.hollow else 0.0, axes)
+        place = shared.index(series) - (len(shared) - 1) / 2 if series in shared else 0.0
+        _draw_series(series, groups, _APART * place, axes)
     alone = sum(not line.hollow for line in plot.lines) < 2
     for number, line in enumerate(plot.lines, len(groups)):
         colour = "black" if alone else f"C{number}"
-        style = (0, (1, 2)) if line.hollow else "--"
-        y = line.y + (plot.hollow_shift if line.hollow else 0.0)
-        axes.axhline(y, color=colour, linewidth=1, linestyle=style, label=line.label)
+        axes.axhline(
+            line.y, color=colour, linewidth=1, linestyle=(0, (1, 2)) if line.hollow else "--", label=line.label
+        )
         if line.spread is not None:
-            axes.axhspan(y - line.spread, y + line.spread, color=colour, alpha=0.1, linewidth=0)
+            axes.axhspan(line.y - line.spread, line.y + line.spread, color=colour, alpha=0.1, linewidth=0)
     for label, x in plot.verticals.items():
         axes.axvline(x, color="black", linewidth=1, linestyle="-.", label=label)
     _set_scales(plot, axes)
@@ -159,36 +234,54 @@ def _draw(plot: Plot, axes) -> None:
     axes.set_xlabel(plot.x)
     axes.set_ylabel(plot.y)
     axes.grid(axis="y", linewidth=0.4)
-    if plot.hollow_y is not None:
-        shift = plot.hollow_shift
-        other = axes.secondary_yaxis("right", functions=(lambda y: y - shift, lambda y: y + shift))
-        other.set_ylabel(plot.hollow_y)
 
 
-def _draw_series(series: Series, number: int, shift: float, axes) -> None:
-    xs = sorted(series.points)
-    style = {"color": f"C{number}"}
+def _overlapping(series: list[Series]) -> list[Series]:
+    """The series with an error bar that touches that of another one; their markers are drawn beside each other."""
+
+    def touch(one: Series, other: Series) -> bool:
+        both = ((one.points[x], other.points[x]) for x in one.points.keys() & other.points.keys())
+        return any(abs(y - z) <= (up or 0) + (down or 0) for (y, up), (z, down) in both if up or down)
+
+    return [one for one in series if any(touch(one, other) for other in series if other is not one)]
+
+
+def _draw_series(series: Series, groups: list[str], beside: float, axes) -> None:
+    """``beside`` is in points of the page."""
+    from matplotlib.transforms import ScaledTranslation
+
+    xs, number = sorted(series.points), groups.index(series.group)
+    style = {"color": _colour(groups, series.group)}
     if series.marked or len(xs) < 3:
         style |= {"marker": _MARKS[number % len(_MARKS)]}
     if series.hollow:
         style |= {"markerfacecolor": "none"}
     if not series.joined:
         style |= {"linestyle": "none"}
+    if beside:
+        style |= {"transform": axes.transData + ScaledTranslation(beside / 72, 0, axes.figure.dpi_scale_trans)}
     deviations = [series.points[x][1] for x in xs]
     axes.errorbar(
         xs,
-        [series.points[x][0] + shift for x in xs],
+        [series.points[x][0] for x in xs],
         yerr=None if not any(deviations) else [deviation or 0.0 for deviation in deviations],
         capsize=3,
         label=series.label,
         **style,
     )
+    if beside:  # matplotlib does not look at the data of artists that stand beside their place
+        corners = [(x, y + sign * (deviation or 0)) for x, (y, deviation) in series.points.items() for sign in (-1, 1)]
+        axes.update_datalim(corners)
+        axes.margins(x=0.08)
+        axes.autoscale_view()
 
 
 def _set_scales(plot: Plot, axes) -> None:
     ticks = sorted({x for series in plot.series for x in series.points})
     if ticks and ticks[0] > 0 and plot.log_x:
         axes.set_xscale("log", base=plot.log_x)
+    if not plot.log_x and not plot.names:
+        axes.locator_params(axis="x", nbins=6)
     if plot.log_y:
         axes.set_yscale("log", base=plot.log_y)
     if plot.log_y == 2:

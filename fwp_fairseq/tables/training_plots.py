@@ -1,5 +1,6 @@
 """The plots of ``fwp table``: a score of trainings over their attention, d_dot or updates, or the length of sources."""
 
+import re
 from collections import Counter
 from textwrap import fill
 
@@ -8,39 +9,47 @@ from .plot import UPRIGHT, Line, Plot, Series
 AXES = {
     "d_dot": "features of each head; softmax and models with several widths are horizontal lines",
     "attention": "one place for each kind of attention",
-    "updates": "learning curves: loss and BLEU of each validation in the logs",
+    "updates": "learning curves: likelihood and BLEU of each validation in the logs",
     "length": "BLEU of sources of similar length, in tokens",
 }
-_LOSS = "validation loss, bits per token"  # fairseq prints losses to the base 2
+# fairseq prints both to the base 2. The former is what the training minimises, with label smoothing if it has it.
+_LOSS, _NLL = "validation loss of the criterion, bits per token", "validation: -log2 p(token), bits"
 _SCORES = (("bleu", "BLEU"), ("valid_bleu", "validation BLEU"), ("valid_loss", _LOSS))
 _AXIS, _TURNED = 72, 40  # characters below an axis, and of a line of a name that is turned
 
 
-def plot(rows: list[dict], axis: str | None = None) -> Plot:
-    """The rows over ``axis``; by default over d_dot where there are several, else over attention.
+def plot(rows: list[dict], axis: str | None = None, titles: dict[str, str] | None = None) -> Plot:
+    """Draws the rows over ``axis``; by default over d_dot where there are several, else over attention.
+
+    ``titles`` maps feature maps to the names that readers know. Trainings that differ in any option but d_dot have
+    lines of their own.
 
     Raises ValueError, which names what is missing, if there is nothing to draw.
     """
     if axis is None:
         axis = "d_dot" if len({row["d_dot"] for row in rows} - {None}) > 1 else "attention"
     drawn = {"d_dot": _over_d_dot, "attention": _over_attention, "updates": _over_updates, "length": _over_length}[axis]
-    labels = _labels(rows)
+    labels = _labels(rows, titles or {})
+    if axis in ("updates", "length"):
+        alike = Counter(labels)
+        labels = [
+            f"{label}, d_dot {row['d_dot']}" if alike[label] > 1 and row["d_dot"] else label
+            for label, row in zip(labels, rows, strict=True)
+        ]
     return drawn([(labels[number], row) for number, row in enumerate(rows)])
 
 
-def _labels(rows: list[dict]) -> list[str]:
-    """What tells each row from the others that have the same attention: its name."""
-    texts = [
-        row["feature_map"]
-        if row["update_rule"] in (None, "sum")
-        else f"{row['feature_map']}, {row['update_rule']} rule"
-        for row in rows
-    ]
-    alike = Counter((text, row["d_dot"]) for text, row in zip(texts, rows, strict=True))
-    return [
-        f"{text}, {row['name']}" if alike[text, row["d_dot"]] > 1 else text
-        for text, row in zip(texts, rows, strict=True)
-    ]
+def _labels(rows: list[dict], titles: dict[str, str]) -> list[str]:
+    """Names the attention of each row, and where rows of other options have the same, the first row of its line."""
+
+    def text(row: dict) -> str:
+        maps = re.sub(r"\w+", lambda match: titles.get(match[0], match[0]), row["feature_map"])
+        return maps if row["update_rule"] in (None, "sum") else f"{maps}, {row['update_rule'].replace('_', ' ')} rule"
+
+    lines: dict[str, dict] = {}
+    for row in rows:
+        lines.setdefault(text(row), {}).setdefault(row["line"], row["name"])
+    return [text(row) if len(lines[text(row)]) < 2 else f"{text(row)}, {lines[text(row)][row['line']]}" for row in rows]
 
 
 def _scored(labelled: list[tuple[str, dict]]) -> tuple[str, list[tuple[str, dict, tuple]]]:
@@ -76,7 +85,7 @@ def _over_attention(labelled: list[tuple[str, dict]]) -> Plot:
 
 def _over_updates(labelled: list[tuple[str, dict]]) -> Plot:
     panels = []
-    for place, title in ((1, _LOSS), (2, "validation BLEU")):
+    for place, title in ((1, _NLL), (2, "validation BLEU")):
         series = []
         for label, row in labelled:
             curves = row["curves"]

@@ -6,8 +6,8 @@ from .training_plots import plot
 _MEANS = ("valid_loss", "valid_bleu", "bleu", "train_seconds", "sentences_per_second")
 # What a record has, or None in place of what is not known of its training.
 FIELDS = (
-    *("name", "arch", "feature_map", "update_rule", "d_dot", "parameters", "updates", "seed", "recipe", "scorer"),
-    *("curve", "by_length", *_MEANS),
+    *("name", "arch", "feature_map", "update_rule", "d_dot", "parameters", "updates", "seed", "recipe", "line"),
+    *("scorer", "curve", "by_length", *_MEANS),
 )
 
 

@@ -123,16 +123,6 @@ def _models(name: str, columns: dict[str, Callable[[dict], object]], key: Callab
     )
 
 
-def _name(record: dict) -> str:
-    """The name of a line in a plot."""
-    if record["attention"].startswith("hybrid"):
-        return f"{record['attention']} (delta rule, softmax cross-attention)"
-    if record["feature_map"] == "softmax":
-        return "softmax (fairseq)" if record["backend"] is None else f"softmax ({record['backend']})"
-    width = "" if record["d_dot"] is None else f", d_dot {record['d_dot']}"
-    return f"{record['feature_map']}, {record['update_rule']} rule{width}"
-
-
 def _length(data: str) -> tuple[bool, int]:
     """Whether the sources are those of sentences, sentence-256, or as long as the outputs, 256; and the length."""
     return not data.isdigit(), int(data.removeprefix("sentence-"))
@@ -142,25 +132,39 @@ def _by_length(r: dict) -> tuple:
     return (r["where"], *_length(r["data"]), *_model(r)[1:])
 
 
+# What the figure compares, by attention and backend of the records.
+_LINES = {
+    ("softmax", None): "fairseq's Transformer",
+    ("hybrid", "auto"): "hybrid in fairseq-generate",
+    ("hybrid-packed", "auto"): "hybrid in fwp translate",
+}
+
+
+def _with_memory(records: list[dict]) -> dict:
+    """The newest record, with the memory of the newest one that has it: some runs measure the time alone."""
+    measured = next((record for record in reversed(records) if record["peak_bytes"]), {})
+    return {**records[-1], **{name: measured[name] for name in ("peak_bytes", "peak_ratio") if name in measured}}
+
+
 def _over_length(rows: list[dict]) -> Plot:
     """Plots speed and, beside it, memory of the base models on the machine where most of them were measured."""
     base = [row for row in rows if row["size"] == "base" and row["data"].isdigit()]
     where = mode(row["where"] for row in base)
-    shown = [row for row in base if row["where"] == where]
 
     def series(value: Callable[[dict], float | None]) -> list[Series]:
-        points: dict[str, dict] = {}
-        for row in shown:
-            found = points.setdefault(_name(row), {})  # even if empty, so that a name has one colour on both sides
-            if (y := value(row)) is not None:  # the memory of other engines is not measured
-                found[int(row["data"])] = (y, None)
-        return [Series(name, name, found) for name, found in points.items()]
+        points: dict[str, dict] = {label: {} for label in _LINES.values()}
+        for row in base:
+            label = _LINES.get((row["attention"], row["backend"]))
+            if row["where"] == where and label and (y := value(row)) is not None:
+                points[label][int(row["data"])] = (y, None)
+        return [Series(label, label, found) for label, found in points.items() if found]
 
     x = "tokens in each translation"
     memory = series(lambda row: row["peak_bytes"] and row["peak_bytes"] / 2**20)
     return Plot(
-        x, "tokens per second, one CPU thread", series(lambda row: row["tokens_per_second"]), log_y=2,
-        beside=[Plot(x, "peak memory of the process, MiB", memory)],
+        x, "tokens per second", series(lambda row: row["tokens_per_second"]), title=f"speed on one core, {where}",
+        y_range=(0, None),
+        beside=[Plot(x, "MiB", memory, title="peak memory of the process", y_range=(0, None))],
     )  # fmt: skip
 
 
@@ -211,5 +215,7 @@ TABLES = {
         note=conditions,
     ),
     "decoding": _models("decoding", _speed_and_memory("tokens")),
-    "decoding-length": replace(_models("decoding-length", _speed_and_memory("tokens"), _by_length), plot=_over_length),
+    "decoding-length": replace(
+        _models("decoding-length", _speed_and_memory("tokens"), _by_length), combine=_with_memory, plot=_over_length
+    ),
 }

@@ -8,7 +8,8 @@ import pytest
 import torch
 
 from fwp_fairseq.cli.trainings import _parameters
-from fwp_fairseq.tables.plot import Line, Plot, draw
+from fwp_fairseq.feature_maps import TITLES
+from fwp_fairseq.tables.plot import Line, Plot, Series, draw
 from fwp_fairseq.tables.render import markdown
 from fwp_fairseq.tables.table import grid, run_rows
 from fwp_fairseq.tables.training_plots import plot
@@ -18,7 +19,8 @@ CURVE, SHARES = [[10, 5.0, None], [20, 4.0, 8.0]], [(3, 9, 30.0), (9, 40, 22.0)]
 
 
 def trainings(*found):
-    return [dict.fromkeys(FIELDS) | {"name": str(number), "recipe": number} | one for number, one in enumerate(found)]
+    own = ({"name": str(number), "recipe": number, "line": number} for number in range(len(found)))
+    return [dict.fromkeys(FIELDS) | names | one for names, one in zip(own, found, strict=True)]
 
 
 @pytest.mark.parametrize("axis", [None, "d_dot", "attention", "updates", "length"])
@@ -41,6 +43,48 @@ def test_axes(axis):
         assert values == [[30, 22]] and list(drawn.names) == ["3–9", "9–40"]
     else:
         assert values == [[31, 30, 29]] and len(drawn.names) == 3
+
+
+def test_trainings_that_differ_in_an_option_have_lines_of_their_own():
+    """Here in the learning rate: a line leads over d_dot alone, and has the field's names."""
+    dpfp = {"feature_map": "dpfp", "update_rule": "gated_delta", "updates": 20}
+    rows = trainings(
+        dpfp | {"line": "slow", "d_dot": 64, "bleu": 30.0, "curve": CURVE},
+        dpfp | {"line": "slow", "d_dot": 128, "bleu": 31.0, "curve": CURVE},
+        dpfp | {"line": "fast", "d_dot": 64, "bleu": 32.0},
+        {"feature_map": "elu", "update_rule": "sum", "d_dot": 64, "bleu": 29.0, "updates": 20},
+    )
+    rows = run_rows(TRAININGS, "trainings", rows)
+    drawn = plot(rows, "d_dot", TITLES)
+    assert {series.label: {x: y for x, (y, _) in series.points.items()} for series in drawn.series} == {
+        "ELU+1": {64: 29},
+        "DPFP, gated delta rule, 0": {64: 30, 128: 31},
+        "DPFP, gated delta rule, 2": {64: 32},
+    }
+    curves = [series.label for series in plot(rows, "updates", TITLES).series]
+    assert curves == ["DPFP, gated delta rule, 0, d_dot 64", "DPFP, gated delta rule, 0, d_dot 128"]
+
+
+def test_names_at_the_lines_and_markers_do_not_overlap():
+    from matplotlib.figure import Figure
+
+    series = [Series(f"line {n}", f"line {n}", {1: (30.0, 0.5), 2: (31 + n / 100, 0.5)}) for n in range(4)]
+    save = Figure.savefig
+
+    def measure(figure, *args, **kwargs):
+        save(figure, *args, **kwargs)
+        (axes,) = figure.axes
+        boxes = sorted((text.get_window_extent() for text in axes.texts), key=lambda box: box.y0)
+        assert len(boxes) == 4 and not figure.legends
+        assert all(low.y1 <= high.y0 + 0.5 for low, high in pairwise(boxes))
+        page = figure.bbox
+        assert all(page.x0 <= box.x0 and box.x1 <= page.x1 and box.y1 <= page.y1 for box in boxes)
+        firsts = sorted(line.get_transform().transform(line.get_xydata())[0][0] for line in axes.lines[::3])
+        assert len(firsts) == 4 and all(right - left > 10 for left, right in pairwise(firsts))
+        assert axes.bbox.x0 < firsts[0]
+
+    with mock.patch.object(Figure, "savefig", measure):
+        draw(Plot(x="d_dot", y="BLEU", series=series, log_x=0), "png")
 
 
 def test_what_cannot_be_drawn_is_said():
@@ -75,7 +119,7 @@ def test_names_below_an_axis_do_not_overlap_and_lines_have_colours_of_their_own(
 
     sites = "decoder: elu with output-norm rms, delta, 48; encoder: elu with output-norm rms, delta, 48"
     row = {"feature_map": sites, "update_rule": None, "d_dot": None, "bleu": 30.0, "valid_bleu": None}
-    rows = [row | {"name": f"training {number}", "valid_loss": None, "spread": {}} for number in range(count)]
+    rows = [row | {"name": f"training {n}", "line": n, "valid_loss": None, "spread": {}} for n in range(count)]
     save = Figure.savefig
 
     def measure(figure, *args, **kwargs):

@@ -121,8 +121,9 @@ def test_curves_and_lengths_come_from_logs_and_translations(tools, own, tmp_path
     curves = drawn_over(capsys, "updates", folder, tmp_path / "curves.svg")
     points = {series["label"]: series["points"] for series in curves["series"]}
     assert len(points) == 2 and all(list(found) == ["2", "4"] for found in points.values())
-    losses = re.findall(r"valid on 'valid' subset \| loss ([\d.]+)", results[0].err + results[0].out)
-    assert [loss for loss, _ in points["dpfp"].values()] == [*map(float, losses[:2])]
+    losses = re.findall(r"valid on 'valid' subset \| loss [\d.]+ \| nll_loss ([\d.]+)", results[0].err + results[0].out)
+    assert [loss for loss, _ in points["DPFP"].values()] == [*map(float, losses[:2])]
+    assert curves["y"] == "validation: -log2 p(token), bits"
     references = ("--references", tools.folder / "raw/val.de")
     lengths = drawn_over(capsys, "length", folder, tmp_path / "length.svg", *references)
     assert len(lengths["series"]) == 1 and len(lengths["names"]) >= 4
@@ -141,6 +142,7 @@ def test_plot_in_every_format(own, tmp_path, capsys):
     table(capsys, "--results", folder, "--axis", "d_dot", "--plot", *files)
     assert files[0].read_bytes().startswith(b"\x89PNG") and files[2].read_bytes().startswith(b"%PDF")
     svg = json.loads(embedded_description(files[1].read_bytes()))
-    assert svg["y"] == "validation loss, bits per token" and svg["x"] == "d_dot, features of each head"
+    assert svg["y"] == "validation loss of the criterion, bits per token"
+    assert svg["x"] == "d_dot, features of each head"
     assert [line["label"] for line in svg["lines"]] == ["softmax"]
-    assert [(series["label"], list(series["points"])) for series in svg["series"]] == [("dpfp", ["64"])]
+    assert [(series["label"], list(series["points"])) for series in svg["series"]] == [("DPFP", ["64"])]

@@ -2,6 +2,7 @@
 
 from itertools import product
 
+from fwp_fairseq.feature_maps import TITLES
 from fwp_fairseq.tables.plot import Line, Plot, Series
 from fwp_fairseq.tables.table import NONE, Number, Table, number, over_seeds, update_rule
 from scripts.common.cells import TRAINING, d_dot, machine, signature_notes, spread_note
@@ -63,30 +64,39 @@ def _note(rows: list[dict]) -> str:
     return "\n\n".join(lines)
 
 
-def _plot(where: str, same_test_set: bool):
+def _plot(where: str):
+    """Our figures, and beside them the paper's, which are of another test set and a larger model."""
+
     def plot(rows: list[dict]) -> Plot:
-        ours = [Line("softmax", r["bleu"], r["spread"].get("bleu")) for r in rows if r["feature_map"] == "softmax"]
-        softmax = ours[-1:]
-        theirs = {row["feature_map"]: row["test"] for row in published("table_1")}["softmax"]
-        shift = softmax[0].y - theirs if softmax and not same_test_set else 0.0
-        found = []
+        softmax = [Line("softmax", r["bleu"], r["spread"].get("bleu")) for r in rows if r["feature_map"] == "softmax"]
+        ours, theirs = [], []
         for rule, name in product(_RULES[1:], _MAPS[1:]):
             points = {
                 row["d_dot"]: (row["bleu"], row["spread"].get("bleu"))
                 for row in rows
                 if (row["feature_map"], row["update_rule"]) == (name, rule)
             }
-            found.append(Series(name if rule == "sum" else f"{name}, delta rule", f"{name} {rule}", points))
+            label = TITLES[name] if rule == "sum" else f"{TITLES[name]}, delta rule"
+            ours.append(Series(label, label, points))
         for name in _MAPS[1:]:
             points = {row["d_dot"]: (row["test"], None) for row in published("table_1") if row["feature_map"] == name}
-            found.append(Series(f"{name}, paper", f"{name} sum", points, hollow=True, joined=False))
+            theirs.append(Series(TITLES[name], TITLES[name], points))
+        paper = {row["feature_map"]: row["test"] for row in published("table_1")}["softmax"]
         return Plot(
-            x="d_dot",
-            y=f"BLEU, {where}",
-            series=[series for series in found if series.points],
-            lines=[*softmax, Line("softmax, paper", theirs, hollow=True)],
-            hollow_y=None if same_test_set else "paper: BLEU, WMT14 newstest2014",
-            hollow_shift=shift,
+            x="d_dot, features of each head",
+            y="BLEU",
+            title=f"here: {where}",
+            series=[series for series in ours if series.points],
+            lines=softmax[-1:],
+            beside=[
+                Plot(
+                    x="d_dot, features of each head",
+                    y="BLEU",
+                    title="the paper: transformer big, WMT14 newstest2014",
+                    series=theirs,
+                    lines=[Line("softmax", paper)],
+                )
+            ],
         )
 
     return plot
@@ -119,7 +129,7 @@ def _table(preset: str, where: str, same_test_set: bool) -> Table:
         expected=_expected(),
         note=_note,
         select={"table": "bleu_vs_d_dot", "preset": preset},
-        plot=_plot(where, same_test_set),
+        plot=_plot(where),
     )
 
 

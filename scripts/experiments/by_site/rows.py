@@ -88,8 +88,8 @@ def _family(*kinds: str) -> tuple[SiteRow, ...]:
 
 # What is tried at every set of sites: name to its rows.
 FAMILIES = {
-    "DPFP, sum": _family("dpfp", "dpfp", "dpfp"),
-    "delta": _family("delta-elu-both-ways", "delta-elu", "delta-elu"),
+    "DPFP, sum rule": _family("dpfp", "dpfp", "dpfp"),
+    "delta rule": _family("delta-elu-both-ways", "delta-elu", "delta-elu"),
 }
 
 ROWS = (

@@ -42,9 +42,8 @@ def _plot(rows: list[dict]) -> Plot:
 
     places = [_place(row) for row in reversed(next(iter(FAMILIES.values())))]
     series = []
-    for place, (name, family) in enumerate(FAMILIES.items()):
-        beside = 0.12 * (place - (len(FAMILIES) - 1) / 2)  # the families lie close to each other
-        points = {places.index(_place(row)) + beside: at for row in family if (at := bleu(row))}
+    for name, family in FAMILIES.items():
+        points = {places.index(_place(row)): at for row in family if (at := bleu(row))}
         series.append(Series(name, name, points, joined=False))
     softmax = bleu(ROWS[0])
     return Plot(

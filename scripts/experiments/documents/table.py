@@ -9,7 +9,7 @@ from scripts.common.cells import seeds, signature_notes, signatures, spread_note
 
 from .evaluation import BUCKETS
 from .presets import LONG, SHORT, Preset
-from .rows import NO_DROPOUT, ROWS
+from .rows import ROWS
 
 
 def _title(bucket: str) -> str:
@@ -56,19 +56,27 @@ def _note(rows: list[dict]) -> str:
     )
 
 
+_LABELS = {
+    "softmax-no-dropout": "softmax, fairseq's",
+    "softmax-rotary-no-dropout": "softmax, rotary positions",
+    "hybrid-no-dropout": "hybrid",
+    "hybrid-gated-no-dropout": "hybrid with decay",
+}
+
+
 def _plot(rows: list[dict]) -> Plot:
     """Validation loss over updates, of the newest record of each row, and BLEU by length of the source."""
-    curves, scores, drawn = [], [], {row.name for row in ROWS + NO_DROPOUT}
+    curves, scores = [], []
     places = {_title(bucket): x for x, bucket in enumerate(BUCKETS)}
-    for row in rows:
-        if row["row"] not in drawn:
-            continue
+    for row in sorted((row for row in rows if row["row"] in _LABELS), key=lambda row: [*_LABELS].index(row["row"])):
+        label = _LABELS[row["row"]]
         curve = {updates: (loss, None) for updates, loss, _ in row["curve"]}
-        curves.append(Series(row["row"], row["row"], curve, marked=False))
+        curves.append(Series(label, label, curve, marked=False))
         bleu = {x: (row[name], row["spread"].get(name)) for name, x in places.items()}
-        scores.append(Series(row["row"], row["row"], bleu))
+        scores.append(Series(label, label, bleu))
     by_length = Plot(x="pieces of the source", y="BLEU", series=scores, log_x=0, names=places)
-    return Plot(x="updates", y="validation loss", series=curves, log_x=0, beside=[by_length])
+    loss = "validation loss with label smoothing, bits per piece"
+    return Plot(x="updates", y=loss, series=curves, log_x=0, beside=[by_length])
 
 
 def _window_key(record: dict) -> tuple | None:

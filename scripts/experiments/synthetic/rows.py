@@ -62,14 +62,15 @@ class Variant(NamedTuple):
 
     @property
     def title(self) -> str:
-        """The name as readers of the paper know it, e.g. "ELU+1, sum", "DPFP-2, delta" or "FAVOR+, m = 64, sum"."""
+        """The name as readers of the paper know it, e.g. "ELU+1, sum rule" or "FAVOR+, m = 64, delta rule"."""
         text = self.feature_map
         if text in FEATURE_MAPS:
             text = FEATURE_MAPS[text].title
             for name in FEATURE_MAPS[self.feature_map].parameters_help:
                 value = str(self.parameter)
                 text = text.replace(name, value) if name in text else f"{text}, {name} = {value}"
-        return text if self.rule is None else f"{text}, {self.rule}"
+        rule = "fast weight memory" if self.rule == "fwm" else f"{self.rule} rule"
+        return text if self.rule is None else f"{text}, {rule}"
 
     def build_feature_map(self) -> FeatureMap | None:
         if self.feature_map in ("softmax", "tanh"):
