@@ -16,7 +16,7 @@ CASES = [*((net, "none") for net in list(FAST_NETS)[1:]), ("linear", "tanh"), ("
 def test_decoding_is_what_the_layer_computes_at_once(net, recurrent):
     rule = "sum" if net == "fwp1991" else "delta"
     module = build("decoder", rule=rule, d_dot=24, fast_net=net, recurrent=recurrent)
-    layer = Layer(EMBED, HEADS, d_dot=24, update_rule=rule, fast_net=net, recurrent=recurrent).double()
+    layer = Layer("dpfp", EMBED, HEADS, d_dot=24, update_rule=rule, fast_net=net, recurrent=recurrent).double()
     layer.load_state_dict(module.state_dict())
     x = random(9)
     for mask in (None, ragged(length=9), ragged(length=9, left=True)):

@@ -93,7 +93,7 @@ def test_every_page_and_figure_is_made(results, refused, files, tmp_path):
     some = ("--results", tmp_path / "results")
     assert "README.md" in refused(1, *some, "--check")
     assert results(*some).status == 0
-    assert "34.57" in files.readme.read_text() and "favor, paper" in figure.read_text()
+    assert "34.57" in files.readme.read_text() and "the paper: transformer big" in figure.read_text()
     assert results(*some, "--check").status == 0
     figure.write_text("<svg></svg>")
     assert "bleu_vs_d_dot-multi30k.svg" in refused(1, *some, "--check")
