@@ -1,7 +1,7 @@
 """Measures several calls in turn, and keeps the smallest time of each."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import NamedTuple
 
 import torch
@@ -93,23 +93,25 @@ class Times(NamedTuple):
     clocks: dict[str, str]
 
 
-def _timer(calls: list[Call], device: str) -> tuple[Callable[[], float], str]:
+def _timer(calls: list[Call], device: str, eager: bool) -> tuple[Callable[[], float], str]:
     if device == "cpu":
         return _cpu(calls[0]), "cpu"
-    try:
-        return _graph(calls), "graph"
-    except RuntimeError:  # something in it synchronises
-        torch.cuda.synchronize()
-        return _events(calls), "events"
+    if not eager:
+        try:
+            return _graph(calls), "graph"
+        except RuntimeError:  # something in it synchronises
+            torch.cuda.synchronize()
+    return _events(calls), "events"
 
 
-def fastest(calls: Calls, device: str, seconds: float) -> Times:
+def fastest(calls: Calls, device: str, seconds: float, eager: Collection[str] = ()) -> Times:
     """Measures the calls of each name in turn for about ``seconds`` each; returns the smallest seconds per unit.
 
     On the CPU this is the time of this thread for the first call of each list. On a GPU it is the time of a CUDA graph
-    of the whole list, whose calls should have different inputs that together exceed the cache.
+    of the whole list, whose calls should have different inputs that together exceed the cache; those of ``eager`` names
+    are launched one by one instead.
     """
-    made = {name: _timer(given, device) for name, given in calls.items()}
+    made = {name: _timer(given, device, name in eager) for name, given in calls.items()}
     timers = {name: timer for name, (timer, _) in made.items()}
     best, spent, repeats = ({name: start for name in timers} for start in (float("inf"), 0.0, 0))
     while waiting := [name for name in timers if spent[name] < seconds and repeats[name] < _MOST_REPEATS]:

@@ -7,10 +7,9 @@ folding blocks. Every step writes a new key and value.
 from collections.abc import Callable
 from copy import copy, deepcopy
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from fwp_fairseq import ops
@@ -18,8 +17,8 @@ from fwp_fairseq.ops.decoding import Decoding
 
 from .cases import HEADS, STEPS, WIDTH, Case
 from .clock import Call, Times, fastest
-from .gate import LARGEST, PEERS, Refused, largest
-from .implementations import IMPLEMENTATIONS, inputs, phi
+from .gate import LARGEST, PEERS, Errors, Refused, largest, rms
+from .implementations import IMPLEMENTATIONS, SOFTMAX_KERNELS, inputs, phi, softmax, with_fastest_softmax
 
 
 @dataclass(frozen=True)
@@ -60,9 +59,10 @@ def _by_state(case: Case, state, x: dict[str, Tensor]):
 
 
 class _Keys:
-    """fairseq's cache of keys and values for softmax attention, with room for later positions."""
+    """fairseq's cache of keys and values for softmax attention by one kernel, with room for later positions."""
 
-    def __init__(self, case: Case, x: dict[str, Tensor]):
+    def __init__(self, kernel: str | None, case: Case, x: dict[str, Tensor]):
+        self.kernel = kernel
         rows, self.count = x["k"].shape[:2]
         self.k, self.v = (x["k"].new_zeros(rows, HEADS, self.count + STEPS, WIDTH) for _ in range(2))
         self.k[:, :, : self.count], self.v[:, :, : self.count] = x["k"].transpose(1, 2), x["v"].transpose(1, 2)
@@ -71,11 +71,15 @@ class _Keys:
         self.k[:, :, self.count], self.v[:, :, self.count] = x["k"][:, 0], x["v"][:, 0]
         self.count += 1
         k, v = self.k[:, :, : self.count], self.v[:, :, : self.count]
-        return F.scaled_dot_product_attention(x["q"].transpose(1, 2), k, v).transpose(1, 2)
+        return softmax(self.kernel, x["q"].transpose(1, 2), k, v, causal=False).transpose(1, 2)
 
     def reorder(self, order: Tensor) -> "_Keys":
         self.k, self.v = self.k.index_select(0, order), self.v.index_select(0, order)
         return self
+
+
+def _by_softmax(kernel: str | None) -> Decoder:
+    return Decoder(partial(_Keys, kernel), lambda case, keys, x: (keys.step(x), keys), _Keys.reorder)
 
 
 DECODERS = {
@@ -84,7 +88,8 @@ DECODERS = {
         step=lambda case, cache, x: _decoding(case).step(cache, *_given(case, x)),
         reorder=_ours_reordered,
     ),
-    "softmax": Decoder(_Keys, lambda case, keys, x: (keys.step(x), keys), _Keys.reorder),
+    "softmax": _by_softmax(None),
+    **{f"softmax-{kernel}": _by_softmax(kernel) for kernel in SOFTMAX_KERNELS},
     # The textbook's way to decode: the whole state is read, written, and moved when hypotheses are reordered.
     "state": Decoder(
         begin=lambda case, x: _by_state(case, None, x)[1],
@@ -101,8 +106,8 @@ def _inputs(case: Case, device: str) -> tuple[dict[str, Tensor], list[dict[str, 
     return _at(x, slice(before)), [_at(x, slice(t, t + 1)) for t in range(before, before + STEPS)]
 
 
-def check(name: str, decoder: Decoder, case: Case, device: str) -> float:
-    """Returns the error of steps with two hypotheses after the second has replaced the first; raises Refused."""
+def check(name: str, decoder: Decoder, case: Case, device: str) -> dict[str, float]:
+    """Returns the errors of steps with two hypotheses after the second has replaced the first; raises Refused."""
     small = replace(case, rows=2 * HEADS)
     history, steps = _inputs(small, device)
     order = torch.tensor([1, 1], device=device)
@@ -116,14 +121,14 @@ def check(name: str, decoder: Decoder, case: Case, device: str) -> float:
         raise Refused(f"{name}, {case.name}: {type(error).__name__}: {str(error)[:200]}") from error
     moved = {key: y[order] for key, y in history.items()}
     whole = {key: torch.cat([moved[key], *(x[key] for x in steps)], 1).double().cpu() for key in moved}
-    if case.rule == "sum" or name == "softmax":
+    if case.rule == "sum" or name.startswith("softmax"):
         del whole["beta"]
     expected = IMPLEMENTATIONS.get(name, IMPLEMENTATIONS["ours"]).oracle(small, **whole)[:, -STEPS:]
-    error = largest(torch.cat(found, 1).double().cpu(), expected)
+    error = Errors(*(measure(torch.cat(found, 1).double().cpu(), expected) for measure in (rms, largest)))
     limit = (LARGEST if name == "ours" else PEERS)[case.dtype].values
-    if not error <= limit:
-        raise Refused(f"{name}, {case.name}: error of a step {error:.1e}, allowed {limit:.1e}")
-    return error
+    if not error.largest <= limit:
+        raise Refused(f"{name}, {case.name}: error of a step {error.largest:.1e}, allowed {limit:.1e}")
+    return error._asdict()
 
 
 class _Continued(Call):
@@ -163,7 +168,7 @@ class _Reorder(_Continued):
 
 
 def measure(case: Case, device: str, seconds: float, names: list[str]) -> dict:
-    """Measures like ``benchmarks.attention.measure``; for a reordering, ``step`` is the time of our step."""
+    """Measures like ``benchmarks.operators.measure``; for a reordering, ``step`` is the time of our step."""
     errors, refused = {}, {}
     for name in (name for name in DECODERS if name in {"ours", "state", *names}):
         try:
@@ -178,4 +183,4 @@ def measure(case: Case, device: str, seconds: float, names: list[str]) -> dict:
             if case.part == "reorder":
                 calls["step"] = [_Steps(DECODERS["ours"], case, device)]
             timed = fastest(calls, device, seconds)
-    return {**timed._asdict(), "errors": errors, "refused": refused}
+    return {**with_fastest_softmax(timed), "errors": errors, "refused": refused}

@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import replace
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -19,6 +20,18 @@ class Refused(Exception):
     """The implementation must not be timed; the message tells why."""
 
 
+class Errors(NamedTuple):
+    """Two measures of an error, each over the same measure of the exact numbers: root mean square, and the largest."""
+
+    rms: float
+    largest: float
+
+
+def worst(errors: dict[str, Errors]) -> dict[str, float]:
+    """The larger of each kind of error, for a record."""
+    return {kind: max(getattr(error, kind) for error in errors.values()) for kind in Errors._fields}
+
+
 def gradients(run, tensors: dict[str, Tensor], grad_out: Tensor) -> dict[str, Tensor]:
     """Returns ``out`` of run(**tensors) and the gradients of all tensors."""
     tensors = {name: y.detach().requires_grad_() for name, y in tensors.items()}
@@ -31,7 +44,7 @@ def largest(found: Tensor, expected: Tensor) -> float:
     return ((found - expected).abs().max() / expected.abs().max()).item()
 
 
-def _rms(found: Tensor, expected: Tensor) -> float:
+def rms(found: Tensor, expected: Tensor) -> float:
     return ((found - expected).square().mean() / expected.square().mean()).sqrt().item()
 
 
@@ -39,8 +52,8 @@ def _swap(x: Tensor) -> Tensor:
     return x.transpose(1, 2)
 
 
-def check(name: str, implementation: Implementation, case: Case, device: str) -> dict[str, float]:
-    """Returns the error of ``out`` and of each gradient on one batch row of the case.
+def check(name: str, implementation: Implementation, case: Case, device: str) -> dict[str, Errors]:
+    """Returns the errors of ``out`` and of each gradient on one batch row of the case.
 
     Raises Refused if an error is larger than permitted or NaN, or if the implementation cannot run here or fails.
     """
@@ -56,17 +69,18 @@ def check(name: str, implementation: Implementation, case: Case, device: str) ->
         raise Refused(f"{name}, {case.name}: {type(error).__name__}: {str(error)[:200]}") from error
     found = {key: (_swap(y) if prepared.heads_first else y).double().cpu() for key, y in found.items()}
     expected = _expected(implementation, small, prepared, grad_out)
-    rms = implementation.ours and device == "cuda"
-    tolerance = (CUDA if rms else LARGEST if implementation.ours else PEERS)[case.dtype]
+    by_rms = implementation.ours and device == "cuda"
+    tolerance = (CUDA if by_rms else LARGEST if implementation.ours else PEERS)[case.dtype]
     errors = {}
     for key, exact in expected.items():
-        errors[key] = (_rms if rms else largest)(found[key], exact)
+        errors[key] = Errors(rms(found[key], exact), largest(found[key], exact))
+        error = errors[key].rms if by_rms else errors[key].largest
         limit = tolerance.values if key == "out" else tolerance.gradients
-        if rms:
-            limit = math.hypot(limit, _rms(exact.to(getattr(torch, case.dtype)).double(), exact))
-        if not errors[key] <= limit:
+        if by_rms:
+            limit = math.hypot(limit, rms(exact.to(getattr(torch, case.dtype)).double(), exact))
+        if not error <= limit:
             what = key if key == "out" else f"gradient of {key}"
-            raise Refused(f"{name}, {case.name}: error of {what} {errors[key]:.1e}, allowed {limit:.1e}")
+            raise Refused(f"{name}, {case.name}: error of {what} {error:.1e}, allowed {limit:.1e}")
     return errors
 
 

@@ -5,16 +5,18 @@ The others are not dependencies; one that is not installed gives the reason.
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from fwp_fairseq import feature_maps, ops
 
 from .cases import HEADS, WIDTH, Case
+from .clock import Times
 
 
 class Prepared(NamedTuple):
@@ -31,12 +33,14 @@ class Implementation:
 
     ``prepare`` makes the call, and is not timed. ``oracle`` computes the same from the same tensors, (B, T, H, d), in
     float64. ``ours`` tells whether our tolerances apply; other implementations only have to compute the same function.
+    ``eager`` ones are launched call by call on a GPU, where the others are in a CUDA graph.
     """
 
     prepare: Callable[[Case, dict[str, Tensor]], Prepared]
     oracle: Callable[..., Tensor]
     obstacle: Callable[[Case, str], str | None] = lambda case, device: None
     ours: bool = False
+    eager: bool = False
 
 
 def inputs(case: Case, device: str, seed: int = 0) -> dict[str, Tensor]:
@@ -78,14 +82,16 @@ def _backend(name: str, ours: bool = False) -> Implementation:
     )
 
 
+def _mapped(case: Case, x: Tensor) -> Tensor:
+    """The features of q or k, divided by their sums if the rule requires it."""
+    found = phi(case)(x.float())
+    if case.rule == "delta":
+        found = found / (found.sum(-1, keepdim=True) + 1e-6)
+    return found.to(x.dtype)
+
+
 def _features(case: Case, x: dict[str, Tensor]) -> dict[str, Tensor]:
-    """The features of q and k, divided by their sums if the rule requires it."""
-    found = dict(_given(case, x))
-    for name in ("q", "k"):
-        mapped = phi(case)(x[name].float())
-        if case.rule == "delta":
-            mapped = mapped / (mapped.sum(-1, keepdim=True) + 1e-6)
-        found[name] = mapped.to(x[name].dtype)
+    found = {name: _mapped(case, y) if name in ("q", "k") else y for name, y in _given(case, x).items()}
     return {name: y.contiguous() for name, y in found.items()}
 
 
@@ -93,9 +99,23 @@ def _from_features(case: Case, **x: Tensor) -> Tensor:
     return _operator(case, "reference", None, normalize_features=False)(**x)
 
 
-def _softmax(case: Case, x: dict[str, Tensor]) -> Prepared:
-    tensors = {name: x[name].transpose(1, 2).contiguous() for name in ("q", "k", "v")}
-    return Prepared(lambda q, k, v: F.scaled_dot_product_attention(q, k, v, is_causal=True), tensors, heads_first=True)
+def softmax(kernel: str | None, *qkv: Tensor, causal: bool) -> Tensor:
+    """PyTorch's attention (B, H, T, d) by one of :data:`SOFTMAX_KERNELS`, or by the kernel that PyTorch chooses."""
+    if kernel is None:
+        return F.scaled_dot_product_attention(*qkv, is_causal=causal)
+    with sdpa_kernel(SOFTMAX_KERNELS[kernel]):
+        return F.scaled_dot_product_attention(*qkv, is_causal=causal)
+
+
+def _softmax(kernel: str | None) -> Implementation:
+    def prepare(case: Case, x: dict[str, Tensor]) -> Prepared:
+        tensors = {name: x[name].transpose(1, 2).contiguous() for name in ("q", "k", "v")}
+        return Prepared(lambda q, k, v: softmax(kernel, q, k, v, causal=True), tensors, heads_first=True)
+
+    def obstacle(case: Case, device: str) -> str | None:
+        return None if kernel is None or device == "cuda" else f"PyTorch has {kernel} attention for CUDA only"
+
+    return Implementation(prepare, _softmax_oracle, obstacle)
 
 
 def _softmax_oracle(case: Case, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
@@ -104,15 +124,25 @@ def _softmax_oracle(case: Case, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     return torch.einsum("bhts,bshd->bthd", scores.masked_fill(future, -torch.inf).softmax(-1), v)
 
 
-def _fla(case: Case, x: dict[str, Tensor]) -> Prepared:
+def _fla_kernel(case: Case) -> Callable[..., Tensor]:
     """flash-linear-attention on our features, because its own DPFP map loses negative coordinates."""
     if case.rule == "sum":
         from fla.ops.linear_attn import chunk_linear_attn
 
-        return Prepared(lambda q, k, v: chunk_linear_attn(q, k, v, scale=1.0, normalize=True)[0], _features(case, x))
+        return lambda q, k, v: chunk_linear_attn(q, k, v, scale=1.0, normalize=True)[0]
     from fla.ops.delta_rule import chunk_delta_rule
 
-    return Prepared(lambda q, k, v, beta: chunk_delta_rule(q, k, v, beta, scale=1.0)[0], _features(case, x))
+    return lambda q, k, v, beta: chunk_delta_rule(q, k, v, beta, scale=1.0)[0]
+
+
+def _fla(case: Case, x: dict[str, Tensor]) -> Prepared:
+    return Prepared(_fla_kernel(case), _features(case, x))
+
+
+def _fla_mapped(case: Case, x: dict[str, Tensor]) -> Prepared:
+    """The same with the features made in each call, by what torch.compile makes of PyTorch's map."""
+    kernel, mapped = _fla_kernel(case), torch.compile(partial(_mapped, case))
+    return Prepared(lambda q, k, **others: kernel(mapped(q), mapped(k), **others), dict(_given(case, x)))
 
 
 def _fla_obstacle(case: Case, device: str) -> str | None:
@@ -126,9 +156,35 @@ def _fla_obstacle(case: Case, device: str) -> str | None:
     return None
 
 
+SOFTMAX_KERNELS = {
+    "flash": SDPBackend.FLASH_ATTENTION,
+    "cudnn": SDPBackend.CUDNN_ATTENTION,
+    "efficient": SDPBackend.EFFICIENT_ATTENTION,
+}
+
+
+def timed_as(names: list[str], device: str) -> list[str]:
+    """The implementations that are timed for these names: on a GPU each of PyTorch's kernels for softmax attention."""
+    kernels = ["softmax"] if device == "cpu" else [f"softmax-{kernel}" for kernel in SOFTMAX_KERNELS]
+    return [timed for name in names for timed in (kernels if name == "softmax" else [name])]
+
+
+def with_fastest_softmax(timed: Times) -> dict:
+    """The fields of a record for these times; that of the fastest kernel for softmax attention is ``softmax``, too."""
+    kernels = {name: used for name, used in timed.seconds.items() if name.startswith("softmax-")}
+    if not kernels:
+        return timed._asdict()
+    name = min(kernels, key=kernels.get)
+    seconds = {**timed.seconds, "softmax": kernels[name]}
+    return timed._asdict() | {"seconds": seconds, "softmax_kernel": name.removeprefix("softmax-")}
+
+
 IMPLEMENTATIONS = {
     "ours": _backend("native", ours=True),
-    "softmax": Implementation(_softmax, _softmax_oracle),
+    "softmax": _softmax(None),
+    **{f"softmax-{kernel}": _softmax(kernel) for kernel in SOFTMAX_KERNELS},
     "torch": _backend("chunked"),
     "fla": Implementation(_fla, _from_features, _fla_obstacle),
+    "fla-mapped": Implementation(_fla_mapped, _by_reference, _fla_obstacle),
+    "fla-mapped-eager": Implementation(_fla_mapped, _by_reference, _fla_obstacle, eager=True),
 }

@@ -74,7 +74,11 @@ _COMMON = [
 
 @dataclass(frozen=True)
 class ModelCase:
-    """One size of model on one kind of data."""
+    """One size of model on one kind of data.
+
+    Attributes:
+        sentences: how many make a batch, where cases of several such numbers need names of their own.
+    """
 
     size: str
     data: str
@@ -82,10 +86,11 @@ class ModelCase:
     batches: int
     rounds: int
     rows: tuple[str, ...] = tuple(ATTENTION)
+    sentences: int | None = None
 
     @property
     def name(self) -> str:
-        return f"{self.size}-{self.data}"
+        return f"{self.size}-{self.data}" + ("" if self.sentences is None else f"-{self.sentences}")
 
 
 def possible_d_dot(row: str, d_key: int) -> int | None:

@@ -2,7 +2,8 @@
 
 fairseq's trainer does whole updates of every model in turn on the same batches; the smallest time of each batch counts.
 Words are target tokens, as in fairseq's log. A model is timed only after its loss and gradient agree with the reference
-in float64; the exit status is 1 if they do not.
+in float64; the exit status is 1 if they do not. With --profile no model is timed; torch.profiler says how much of an
+update is attention, and on a GPU how long it waits for work.
 """
 
 import sys
@@ -10,7 +11,7 @@ import sys
 import torch
 from fairseq.trainer import Trainer
 
-from . import model_gate, models
+from . import model_gate, models, update_profile
 from .gate import Refused
 from .models import ModelCase
 from .whole_models import Work, run_program
@@ -57,7 +58,7 @@ def prepare(task, case: ModelCase, row: str, device: str):
 
 
 # The optimizer allocates in the first update.
-WORK = Work("training", "words", CASES, check, prepare, repeats=2)
+WORK = Work("training", "words", CASES, check, prepare, repeats=2, profile=update_profile.measure)
 
 
 def main(argv: list[str] | None = None) -> int:

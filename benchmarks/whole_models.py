@@ -6,11 +6,13 @@ import logging
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from multiprocessing import get_context
 from typing import NamedTuple
 
 import torch
+from torch.backends import cuda
 from tqdm import tqdm
 
 from fwp_fairseq.cli.processes import cores
@@ -28,7 +30,8 @@ class Work:
 
     ``check(task, case, row, device)`` raises Refused if the model is wrong. ``prepare``, with the same arguments,
     returns ``run(sample)``, whose result counts ``unit``. ``repeats`` runs on one batch reach the peak of memory. On a
-    CPU ``decoders``, rows that only decode, may be asked for too.
+    CPU ``decoders``, rows that only decode, may be asked for too. ``profile(run, samples, device)``, if there is one,
+    returns more fields of a record, of a profiled run over the batches.
     """
 
     name: str
@@ -38,6 +41,7 @@ class Work:
     prepare: Callable
     repeats: int
     decoders: tuple[str, ...] = ()
+    profile: Callable | None = None
 
 
 def _clock(device: str) -> str:
@@ -61,13 +65,33 @@ class Measured(NamedTuple):
     """The results, each by row except ``counts``.
 
     These are the smallest seconds, summed over the batches; on a GPU the peak of memory on the largest batch, in bytes;
-    and the reasons why rows were not timed.
+    the reasons why rows were not timed; and which of :data:`_CHOICES` the seconds are of.
     """
 
     seconds: dict[str, float]
     counts: dict[str, int]
     peaks: dict[str, int]
     refused: dict[str, str]
+    kernels: dict[str, str]
+
+
+# Whether PyTorch may take cuDNN's kernels for softmax attention. fairseq's own model is timed both ways on a GPU, and
+# the faster one counts.
+_CHOICES = {"PyTorch's choice": True, "without cuDNN": False}
+
+
+def _choices(row: str, device: str) -> list[str]:
+    return list(_CHOICES)[: 2 if (row, device) == ("softmax", "cuda") else 1]
+
+
+@contextmanager
+def _allowed(choice: str) -> Iterator[None]:
+    before = cuda.cudnn_sdp_enabled()
+    cuda.enable_cudnn_sdp(before and _CHOICES[choice])
+    try:
+        yield
+    finally:
+        cuda.enable_cudnn_sdp(before)
 
 
 # The share of the time limit after which no further row is prepared.
@@ -124,21 +148,24 @@ def measure(
                 runs[row] = work.prepare(task, case, row, device)
         except Refused as error:
             refused[row] = str(error)
-    best = {row: [float("inf")] * len(samples) for row in runs}
+    best = {(row, choice): [float("inf")] * len(samples) for row in runs for choice in _choices(row, device)}
     counted = [0] * len(samples)
     with tqdm(total=rounds * len(samples) * len(runs), desc=case.name, unit="batch") as progress:
         for number, sample in _turns(samples, rounds, late):
             for row in list(runs):
                 try:
-                    used, counted[number] = _timed(runs[row], sample, device)
+                    for choice in _choices(row, device):
+                        with _allowed(choice):
+                            used, counted[number] = _timed(runs[row], sample, device)
+                        best[row, choice][number] = min(best[row, choice][number], used)
                 except Refused as error:
                     refused[row] = str(error)
                     del runs[row]
                     continue
-                best[row][number] = min(best[row][number], used)
                 progress.update()
+    kernels = {row: min(_choices(row, device), key=lambda choice: sum(best[row, choice])) for row in runs}
     counts = {"sentences": sum(sample["nsentences"] for sample in samples), work.unit: sum(counted)}
-    return Measured({row: sum(best[row]) for row in runs}, counts, peaks, refused)
+    return Measured({row: sum(best[row, kernels[row]]) for row in runs}, counts, peaks, refused, kernels)
 
 
 def _alone(work: Work, case: ModelCase, row: str, threads: int) -> int:
@@ -147,6 +174,25 @@ def _alone(work: Work, case: ModelCase, row: str, threads: int) -> int:
     task = models.build_task(case)
     _warm(work, task, case, row, "cpu", models.batches(task, case, "cpu"))
     return resident_bytes("VmHWM")
+
+
+def _profile(work: Work, case: ModelCase, rows: list[str], device: str, session: Session) -> None:
+    """Profiles the rows one after the other, prints and records where their time goes."""
+    task = models.build_task(case)
+    samples = models.batches(task, case, device)
+    for row in rows:
+        try:
+            work.check(task, case, row, device)
+            found = work.profile(_warm(work, task, case, row, device, samples), samples, device)
+        except Refused as error:
+            session.failed.append(str(error))
+            continue
+        cells = [
+            f"{name.removesuffix('_seconds')} {used * 1e3:.2f} ms" for name, used in found.items() if used is not None
+        ]
+        print("  ".join([f"{case.name:16} {row:14}", *cells]), flush=True)
+        fields = models.fields(case, row) | {"threads": torch.get_num_threads()}
+        session.record(**fields | {"table": f"{work.name}-profile"}, **found)
 
 
 def peak_memory(work: Work, case: ModelCase, row: str) -> int:
@@ -162,6 +208,10 @@ def _options(work: Work, documentation: str) -> argparse.ArgumentParser:
     more = f", and on a CPU {','.join(work.decoders)}" if work.decoders else ""
     found.add_argument("--rows", metavar="NAMES", help=f"in addition to softmax: {','.join(list(ATTENTION)[1:])}{more}")
     found.add_argument("--rounds", type=int, help="passes over the batches (default: the case's)")
+    if work.profile:
+        found.add_argument(
+            "--profile", action="store_true", help="do not time, but profile where an update's time goes"
+        )
     found.add_argument("--no-memory", action="store_true", help="do not measure memory, a process for each row")
     return found
 
@@ -179,6 +229,9 @@ def run_program(work: Work, documentation: str, argv: list[str] | None = None) -
     device = arguments.device
     for case in session.until_deadline(session.chosen(work.cases[device])):
         rows = list(dict.fromkeys(["softmax", *(wanted or case.rows)]))
+        if work.profile and arguments.profile:
+            _profile(work, case, rows, device, session)
+            continue
         found = measure(work, case, rows, device, arguments.rounds or case.rounds, session.late)
         seconds, counts = found.seconds, found.counts
         session.failed += found.refused.values()
@@ -199,7 +252,7 @@ def run_program(work: Work, documentation: str, argv: list[str] | None = None) -
             print("  ".join(cells), flush=True)
             session.record(
                 **models.fields(case, row), threads=torch.get_num_threads(), clock=_clock(device),
-                seconds=used, ratio=ratio, peak_bytes=peak, peak_ratio=peak_ratio,
+                seconds=used, ratio=ratio, peak_bytes=peak, peak_ratio=peak_ratio, softmax_kernels=found.kernels[row],
                 **counts,
                 **{f"{unit}_per_second": count / used for unit, count in counts.items()},
             )  # fmt: skip

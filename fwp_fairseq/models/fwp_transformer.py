@@ -28,6 +28,7 @@ from ..config import FastWeightConfig, check_flags, site_config
 from ..memories.window import Window
 from ..modules import CrossAttention, SiteAttention
 from ..modules import incremental_state as states
+from ..modules.attention_plans import without_plans
 from . import attention_flags
 
 _SAME_AS_EMBEDDING = -1
@@ -131,6 +132,10 @@ class FwpEncoderLayer(TransformerEncoderLayerBase):
             for name in self._fused_names():
                 self._parameters.pop(name, None)
 
+    def forward(self, *args, **kwargs):
+        with without_plans(self.training):
+            return super().forward(*args, **kwargs)
+
     @staticmethod
     def _fused_names() -> list[str]:
         return [f"{layer}_{kind}" for layer in ("in_proj", "out_proj", "fc1", "fc2") for kind in ("weight", "bias")]
@@ -171,7 +176,8 @@ class FwpDecoderLayer(TransformerDecoderLayerBase):
         """
         names = [name for name in kwargs if name.startswith(_STATE)]
         if not names:
-            return super().forward(x, *args, **kwargs)
+            with without_plans(self.training):
+                return super().forward(x, *args, **kwargs)
         before, state = self.self_attn.memory.State(*(kwargs.pop(name) for name in names)), {}
         self.self_attn.store_state(state, before)
         x, attention, _ = super().forward(x, *args, incremental_state=state, **kwargs)
