@@ -4,7 +4,7 @@ set -euo pipefail
 
 usage() {
   cat <<'TEXT'
-usage: scripts/gpu_check.sh [--help] [--record DIR] [--time-limit SECONDS] PART
+usage: scripts/gpu_check.sh [--help] [--record DIR] [--for CAPABILITY] [--time-limit SECONDS] PART
 
 Builds the CUDA kernels for this machine's GPU, and runs one part of their checks. Works on a bare machine and on a copy of
 the sources without .git; needs no network, and installs nothing outside of a temporary folder. csrc/cuda/README.md has the
@@ -17,26 +17,33 @@ parts
   memcheck, racecheck, synccheck
              runs a few of these tests under this tool of compute-sanitizer
   benchmark  runs benchmarks.attention --device cuda: the operators and the decoding step
-  peers      the same beside flash-linear-attention, whose kernels Triton compiles and tries for minutes
+  compare    the same, at a few shapes, beside the commits that .gpu/earlier-*.tgz hold
+  peers      at these shapes beside flash-linear-attention, whose kernels Triton compiles and tries for minutes
   models     runs benchmarks.training and benchmarks.decoding --device cuda: a big Transformer at WMT's sentence lengths
+  decoding   runs benchmarks.decoding_length --device cuda: a base Transformer, 16 to 1,024 tokens, batches of 8 and 64
+  profile    runs benchmarks.training --profile --device cuda: how much of an update is attention, how long the GPU waits
+  earlier    compiles commits 7e205be and 93f58bf, each in a worktree of its own, into earlier-COMMIT.tgz in DIR
 
 The exit status is 0 if the part ran and passed, else 1; the last line says which. A test that takes longer than 2 minutes, or
 6 under compute-sanitizer, ends its process at once, with a traceback under the line "Timeout" and the status 1.
 
-  --record DIR   folder for what is worth keeping: PART.log, the records of the last three, and the compiled library
+  --record DIR   folder for what is worth keeping: PART.log, the records of benchmarks, and the compiled libraries
+  --for CAPABILITY
+                 with build and earlier: compile for GPUs of this compute capability, e.g. 9.0; needs no GPU
   --time-limit SECONDS
                  after this time the part is ended, which counts as a failure and takes up to 5 more seconds (default: 530);
-                 the last three begin no measurement for which too little of it is left, and keep their records
+                 benchmarks begin no measurement for which too little of it is left, and keep their records
 
 It needs a Python with torch (a CUDA build), pytest 9, hypothesis and numpy; nvcc of the same major version as torch's CUDA;
-and g++. ninja compiles several sources at a time, and pytest-xdist runs several tests at a time. The part models needs fairseq,
-sentencepiece and the corpus.
+and g++. ninja compiles several sources at a time, and pytest-xdist runs several tests at a time. The parts models, decoding and
+profile need fairseq, sentencepiece and the corpus.
 
 What the machine lacks may lie in the folder .gpu beside this one:
   .gpu/wheels/*.whl        packages, which are put before those of this Python
   .gpu/data                the corpora
-  .gpu/library-*.tgz       the compiled library that a call with --record left in DIR; it is taken instead of compiling
-                           if it is of the same sources, GPU and versions
+  .gpu/library-*.tgz       the compiled library that build left in DIR; it is taken instead of compiling if it is of the
+                           same sources, compute capability and versions
+  .gpu/earlier-*.tgz       what the part earlier left in DIR
 
 environment variables
   FWP_COMMIT for a folder without .git: the commit (40 digits) of which it is a clean copy, written into records
@@ -48,6 +55,7 @@ TEXT
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 record=
+capability=
 limit=530
 part=
 fail() {
@@ -57,10 +65,11 @@ fail() {
 while [ $# -gt 0 ]; do
   case $1 in
     -h | --help) usage; exit ;;
-    --record | --time-limit) [ $# -gt 1 ] || fail "$1 needs a value" 2 ;;&
+    --record | --for | --time-limit) [ $# -gt 1 ] || fail "$1 needs a value" 2 ;;&
     --record) record=$(realpath -m "$2"); shift ;;
+    --for) capability=$2; shift ;;
     --time-limit) limit=$2; shift ;;
-    build | check | test | memcheck | racecheck | synccheck | benchmark | peers | models)
+    build | check | test | memcheck | racecheck | synccheck | benchmark | compare | peers | models | decoding | profile | earlier)
       [ -z "$part" ] || fail "expected one part, found $part and $1" 2
       part=$1 ;;
     *) fail "unknown argument $1, see --help" 2 ;;
@@ -69,6 +78,9 @@ while [ $# -gt 0 ]; do
 done
 [[ $limit =~ ^[1-9][0-9]{0,5}$ ]] || fail "--time-limit $limit: expected whole seconds" 2
 [ -n "$part" ] || fail "expected a part, found none; see --help" 2
+[[ $capability =~ ^([0-9]+\.[0-9])?$ ]] || fail "--for $capability: expected a compute capability, e.g. 9.0" 2
+[[ -z $capability || $part =~ ^(build|earlier)$ ]] || fail "--for: expected the part build or earlier, found $part" 2
+[[ -n $record || $part != earlier ]] || fail "earlier: expected --record DIR, in which the libraries are left" 2
 python=$(command -v "${PYTHON:-python3}") || fail "PYTHON: there is no ${PYTHON:-python3}"
 python=$(realpath -s "$python")
 [ -z "${FWP_DATA:-}" ] || FWP_DATA=$(realpath -m "$FWP_DATA")
@@ -113,38 +125,42 @@ export PYTHONPATH="$root:$site${PYTHONPATH:+:$PYTHONPATH}"
 # shellcheck disable=SC2016  # Python, not the shell
 device=$(limited "$python" -c '
 import sys
-part, record = sys.argv[1:]
+part, record, capability = sys.argv[1:]
 def expect(*modules):
     for module in modules:
         try:
             __import__(module)
         except ImportError as error:
             sys.exit(f"gpu_check.sh: {part}: {sys.executable} has no {module} ({error}); PYTHON=... chooses another one")
-expect("torch", "setuptools", *{"check": ["numpy"], "peers": ["fla"], "models": ["fairseq", "sentencepiece"]}.get(part, []))
+expect("torch", "setuptools", *{"check": ["numpy"], "peers": ["fla"]}.get(part, []))
+if part in ("models", "decoding", "profile"):
+    expect("fairseq", "sentencepiece")
 import torch
 if torch.version.cuda is None:
     sys.exit(f"gpu_check.sh: torch {torch.__version__} is built without CUDA")
-if not torch.cuda.is_available():
+if not capability and not torch.cuda.is_available():
     sys.exit("gpu_check.sh: torch sees no CUDA device")
 if part in ("test", "memcheck", "racecheck", "synccheck"):
     expect("pytest", "hypothesis", "numpy")
     import pytest
     if int(pytest.__version__.partition(".")[0]) < 9:
         sys.exit(f"gpu_check.sh: pytest is {pytest.__version__}, expected 9 or later, which ends tests that hang")
-elif record and part not in ("build", "check"):
+elif record and part not in ("build", "check", "earlier"):
     from scripts.common.records import require_commit
     try:
         require_commit()
     except ValueError as error:
         sys.exit(f"gpu_check.sh: {error}")
-if part == "models":
+if part in ("models", "decoding", "profile"):
     from benchmarks.corpus import SENTENCES
     from scripts.data.sources import folder
     if not (corpus := folder(SENTENCES["wmt"][0]).parent).is_dir():
         sys.exit(f"gpu_check.sh: {corpus}: no such folder; FWP_DATA names the folder of the corpora")
-print("{}.{}".format(*torch.cuda.get_device_capability()))
-print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}, Python {sys.version.split()[0]}")
-' "$part" "$record") || exit 1
+print(capability or "{}.{}".format(*torch.cuda.get_device_capability()))
+print(f"torch {torch.__version__}, Python {sys.version.split()[0]}")
+if not capability:
+    print(torch.cuda.get_device_name())
+' "$part" "$record" "$capability") || exit 1
 echo "${device#*$'\n'}"
 
 processors=$(env -u OMP_NUM_THREADS -u OMP_THREAD_LIMIT nproc)  # without these variables, which limit what nproc prints
@@ -154,22 +170,38 @@ export OMP_NUM_THREADS=${OMP_NUM_THREADS:-1}   # the reference's tensors are sma
 nvcc=$(command -v nvcc || echo "${CUDA_HOME:-/usr/local/cuda}/bin/nvcc")
 
 build() {
-  local digest library bin  # bin: the folder of ninja
-  digest=$({ find csrc setup.py -type f | LC_ALL=C sort | xargs cat; echo "$device"; } | sha256sum | cut -c1-16)
+  local digest library
+  digest=$({ find csrc setup.py -type f | LC_ALL=C sort | xargs cat; head -n 2 <<<"$device"; } | sha256sum | cut -c1-16)
   library=library-$digest.tgz
   if [ -e ".gpu/$library" ]; then
     tar xzf ".gpu/$library" || return
     echo "=== build: .gpu/$library"
     return
   fi
+  compiled || return
+  echo "=== build: $SECONDS s"
+  [ -z "$record" ] || tar czf "$record/$library" fwp_fairseq/_build.json fwp_fairseq/_*.so
+}
+compiled() {  # compiles the sources in the current folder
+  local bin  # the folder of ninja
   bin=$("$python" -c 'import sysconfig; print(sysconfig.get_path("scripts"))')
   # The largest source takes longer than all others in parallel. This option splits its compilation; the code is the same.
   if [[ $("$nvcc" --help 2>/dev/null) == *--split-compile* ]]; then
     export NVCC_APPEND_FLAGS="${NVCC_APPEND_FLAGS:-} --split-compile=0"
   fi
-  PATH="$bin:$PATH" FWP_BUILD=cuda limited "$python" setup.py --quiet build_ext --inplace || return
-  echo "=== build: $SECONDS s"
-  [ -z "$record" ] || tar czf "$record/$library" fwp_fairseq/_build.json fwp_fairseq/_*.so
+  PATH="$bin:$PATH" FWP_BUILD=cuda limited "$python" setup.py --quiet build_ext --inplace
+}
+check_earlier() {
+  local commit home
+  for commit in 7e205be 93f58bf; do
+    commit=$(git rev-parse --verify --quiet "$commit^{commit}") || fail "earlier: this clone has no commit $commit"
+    home=$site/$commit
+    git worktree add --quiet --detach "$home" "$commit" || return
+    (cd "$home" && PYTHONPATH=$site compiled && tar czf "$record/earlier-$commit.tgz" -C "$site" "$commit/fwp_fairseq") ||
+      { git worktree remove --force "$home"; return 1; }
+    git worktree remove --force "$home"
+    echo "=== earlier: $record/earlier-$commit.tgz"
+  done
 }
 
 # An access outside of memory poisons a process: with blocking launches it is reported by the test that made it.
@@ -210,6 +242,19 @@ timed() {  # seconds that it may use, program, its arguments
   limited "$python" -m "benchmarks.$2" --device cuda --time-limit $(($1 > 60 ? $1 - 30 : 30)) \
     ${record:+--record "$record"} "${@:3}"
 }
+shapes='^(forward|both)-bfloat16-.*-(1024x(32|64|128)-256|64x(1024|4096)-256)$'
+check_compare() {
+  local archive
+  mkdir "$site/earlier"
+  for archive in .gpu/earlier-*.tgz; do
+    [ -e "$archive" ] || fail "compare: .gpu has no earlier-COMMIT.tgz, which the part earlier makes"
+    tar xzf "$archive" -C "$site/earlier" || return
+  done
+  timed $((limit - SECONDS)) attention --only "$shapes" --against softmax --earlier "$site/earlier"
+}
+check_peers() { timed $((limit - SECONDS)) attention --only "$shapes" --against softmax,fla,fla-mapped,fla-mapped-eager; }
+check_decoding() { timed $((limit - SECONDS)) decoding_length --threads 4; }
+check_profile() { timed $((limit - SECONDS)) training --only '^big-wmt$' --threads 4 --profile; }
 check_models() {  # four threads, because the reference in float64 runs on the CPU
   local status=0
   timed $(((limit - SECONDS) * 3 / 5)) training --only '^big-wmt$' --threads 4 || status=$?
@@ -217,12 +262,11 @@ check_models() {  # four threads, because the reference in float64 runs on the C
   return "$status"
 }
 
-build || fail "$part: the build failed"
+[ "$part" = earlier ] || build || fail "$part: the build failed"
 case $part in
   build) ;;
   memcheck | racecheck | synccheck) check_sanitizer ;;
   benchmark) timed $((limit - SECONDS)) attention --against softmax,torch ;;
-  peers) timed $((limit - SECONDS)) attention --only '^(forward|both)-bfloat16-.*(1024x(32|128)-256|64x4096-256)$' ;;
   *) "check_$part" ;;
 esac || fail "$part: failed after $SECONDS s"
 echo "=== $part: passed after $SECONDS s"

@@ -2,17 +2,32 @@
 
 import os
 import re
+import shlex
+import shutil
 import subprocess
+import tarfile
 import time
+from functools import partial
 from pathlib import Path
 
 import pytest
 import torch
 
+from benchmarks.cases import CASES
 from tests.pages import ROOT, block, commands
 
 SCRIPT = "scripts/gpu_check.sh"
-PARTS = ("build", "check", "test", "memcheck", "racecheck", "synccheck", "benchmark", "peers", "models")
+PARTS = (
+    *("build", "check", "test", "memcheck", "racecheck", "synccheck"),
+    *("benchmark", "compare", "peers", "models", "decoding", "profile"),
+)
+
+
+EARLIER = ["7e205be", "93f58bf"]
+
+
+def git(*arguments: str) -> str:
+    return subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True).stdout
 
 
 class StandIns:
@@ -38,10 +53,10 @@ class StandIns:
         path.write_text("\n".join(["#!/bin/sh", *lines, ""]))
         path.chmod(0o755)
 
-    def check(self, *arguments, fails="no call", sleeps="no call", **variables: str):
+    def check(self, *arguments, fails="no call", sleeps="no call", root=ROOT, **variables: str):
         """Runs the script."""
         variables = {**self.environment, "PYTHON": "python", "FAILS": fails, "SLEEPS": sleeps, **variables}
-        command = [ROOT / SCRIPT, *arguments]
+        command = [root / SCRIPT, *arguments]
         return subprocess.run(command, env=variables, capture_output=True, text=True, stdin=subprocess.DEVNULL)
 
     @property
@@ -55,9 +70,61 @@ def stand(tmp_path):
 
 
 def test_the_first_run_is_every_part_in_order():
-    assert commands(block("csrc/cuda/README.md", "scripts/gpu_check.sh")) == [
+    assert commands(block("csrc/cuda/README.md", "scripts/gpu_check.sh --record DIR build")) == [
         f"{SCRIPT} --record DIR {part}" for part in PARTS
     ]
+
+
+def test_libraries_are_compiled_without_a_gpu(stand, tmp_path):
+    """The commands of the page; the stand-in for Python compiles nothing, so that the archives hold the sources."""
+    lines = commands(block("csrc/cuda/README.md", "scripts/gpu_check.sh --record .gpu --for 9.0 build"))
+    assert [line.split()[-1] for line in lines] == ["build", "earlier"]
+    if not all(git("rev-parse", "--verify", "--quiet", f"{commit}^{{commit}}") for commit in EARLIER):
+        pytest.skip("this clone has not the earlier commits")
+    before = git("worktree", "list")
+    result = stand.check(*shlex.split(lines[1].replace(".gpu", str(tmp_path / "record")))[1:])
+    assert result.returncode == 0, result.stderr
+    names = [archive.name for archive in sorted((tmp_path / "record").glob("*.tgz"))]
+    assert [name[8:15] for name in names] == EARLIER
+    for name in names:
+        with tarfile.open(tmp_path / "record" / name) as archive:
+            assert f"{name[8:48]}/fwp_fairseq/ops/fast_weights.py" in archive.getnames()
+    assert [call.split()[-4:] for call in stand.noted if "setup.py" in call] == [
+        ["setup.py", "--quiet", "build_ext", "--inplace"]
+    ] * 2
+    assert any(call.endswith(" 9.0") for call in stand.noted)  # what finds the device is told not to look for one
+    assert git("worktree", "list") == before
+
+
+def test_earlier_commits_are_compared_with(stand, tmp_path):
+    """Their archives are carried in .gpu, and unpacked for benchmarks.attention."""
+    sources = tmp_path / "copy"
+    for name in ("scripts/gpu_check.sh", "setup.py", "csrc/fast_weights.cpp"):
+        (sources / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(ROOT / name, sources / name)
+    stand.put(
+        "python",
+        f'echo "$*" >> {stand.calls}',
+        'while [ $# -gt 1 ]; do [ "$1" != --earlier ] || find "$2"; shift; done',
+    )
+    run = partial(stand.check, "compare", root=sources)
+    assert ".gpu has no earlier-COMMIT.tgz" in run().stderr
+    (sources / ".gpu").mkdir()
+    package = tmp_path / ("a" * 40) / "fwp_fairseq"
+    package.mkdir(parents=True)
+    with tarfile.open(sources / ".gpu" / f"earlier-{'a' * 40}.tgz", "w:gz") as archive:
+        archive.add(package, f"{'a' * 40}/fwp_fairseq")
+    result = run()
+    assert result.returncode == 0 and f"/{'a' * 40}/fwp_fairseq" in result.stdout
+
+
+def test_the_shapes_that_are_compared():
+    """Sentences and long texts with 256 features, under both rules, forward alone and with the backward."""
+    script = (ROOT / SCRIPT).read_text()
+    (shapes,) = re.findall(r"^shapes='(.*)'$", script, re.M)
+    found = {(case.rows, case.length, case.d_dot) for case in CASES["cuda"] if re.search(shapes, case.name)}
+    assert found == {(1024, 32, 256), (1024, 64, 256), (1024, 128, 256), (64, 1024, 256), (64, 4096, 256)}
+    assert sum(bool(re.search(shapes, case.name)) for case in CASES["cuda"]) == 5 * 2 * 2
 
 
 @pytest.mark.parametrize("part, wrong", [("test", "-m pytest"), ("models", "training")])
@@ -101,6 +168,9 @@ def test_a_part_ends_in_time(stand):
         (["--time-limit", "0", "test"], "--time-limit 0"),
         (["test", "memcheck"], "test and memcheck"),
         ([], "expected a part"),
+        (["--for", "9", "build"], "--for 9: expected a compute capability"),
+        (["--for", "9.0", "test"], "--for: expected the part build or earlier, found test"),
+        (["earlier"], "expected --record DIR"),
     ],
 )
 def test_arguments_are_refused(stand, arguments, named):
