@@ -2,16 +2,15 @@
 
 import pytest
 import torch
-import torch.onnx.operators
 from fairseq import search
 from fairseq.sequence_generator import SequenceGenerator, SequenceGeneratorWithAlignment
 from fairseq.token_generation_constraints import pack_constraints
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
 
 from fwp_fairseq.modules import CrossAttention
+from fwp_fairseq.ops import Cache
 from tests.models.helpers import WORDS, build, sources
 from tests.models.test_stock import stock_model
+from tests.reads import no_reads
 
 
 def _models(count: int = 1) -> tuple[list, list]:
@@ -127,43 +126,6 @@ def test_searches_of_several_beams_with_one_model():
         _check(*(_translations([one], True, beam=beam) for one in (model, stock)))
 
 
-# Operators that read a value of a tensor on the host, which waits for a GPU; and methods that do so without one.
-READS = {"_local_scalar_dense", "equal", "is_nonzero", "nonzero", "_unique2", "unique_consecutive", "masked_select"}
-READS_OF_PYTHON = ("tolist", "numpy", "cpu")
-
-
-class _NoReads(TorchDispatchMode):
-    """Fails where a value is read, except of what was computed from shapes alone, which is on the host anyway."""
-
-    def __torch_dispatch__(self, operator, types, args=(), kwargs=None):
-        name = operator._schema.name.partition("::")[2]
-        inputs = [x for x in tree_leaves((args, kwargs)) if isinstance(x, torch.Tensor)]
-        of_shapes = inputs and all(hasattr(x, "of_shapes") for x in inputs)
-        counts_true = name.startswith("index") and any(x.dtype == torch.bool for x in inputs[1:])
-        assert of_shapes or not (counts_true or name in READS), f"{operator} reads a value"
-        out = operator(*args, **(kwargs or {}))
-        for x in tree_leaves(out) if of_shapes else []:
-            if isinstance(x, torch.Tensor):
-                x.of_shapes = True
-        return out
-
-
-@pytest.fixture
-def no_reads(monkeypatch):
-    def refuse(*_):
-        raise AssertionError("a method reads a value")
-
-    def of_shapes(x):
-        found = torch.tensor(x.shape)
-        found.of_shapes = True
-        return found
-
-    for name in READS_OF_PYTHON:
-        monkeypatch.setattr(torch.Tensor, name, refuse)
-    monkeypatch.setattr(torch.onnx.operators, "shape_as_tensor", of_shapes)
-    return _NoReads()
-
-
 MODELS = {
     "softmax": {"fwp_feature_map": "softmax"},
     "delta": {"fwp_update_rule": "delta"},
@@ -173,25 +135,34 @@ MODELS = {
 
 
 @pytest.mark.parametrize("reads", ["tolist", "nonzero", "unique", "item", "__bool__", "__int__", "cpu", "masked"])
-def test_reads_are_noticed(no_reads, reads):
+def test_reads_are_noticed(reads):
     x = torch.ones(1)
-    with pytest.raises(AssertionError, match="reads a value"), no_reads:
+    with pytest.raises(AssertionError, match="reads a value"), no_reads():
         x[x > 0] if reads == "masked" else getattr(x, reads)()
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("flags", MODELS.values(), ids=MODELS)
-def test_no_step_reads_a_value_back_to_the_host(no_reads, flags):
+def check_steps(model, device: str) -> None:
     """Steps and reorderings of a beam of 2: hypotheses change places, then the second sentence ends."""
-    model, state = build(**flags), {}
     model.set_beam_size(2)
-    encoded, prefix = model.encoder(*sources([7, 4, 6])), torch.full((6, 1), WORDS.eos())
-    with no_reads:
-        encoded = model.encoder.reorder_encoder_out(encoded, torch.tensor([0, 0, 1, 1, 2, 2]))
-        for order in ([0, 1, 2, 3, 4, 5], [1, 0, 2, 2, 5, 4], [1, 0, 4, 5]):
-            order = torch.tensor(order)
+    state, prefix = {}, torch.full((6, 1), WORDS.eos(), device=device)
+    orders = [0, 0, 1, 1, 2, 2], [0, 1, 2, 3, 4, 5], [1, 0, 2, 2, 5, 4], [1, 0, 4, 5]
+    first, *orders = (torch.tensor(order).to(device) for order in orders)
+    encoded = model.encoder(*(x.to(device) for x in sources([7, 4, 6])))
+    with no_reads():
+        encoded = model.encoder.reorder_encoder_out(encoded, first)
+        for order in orders:
             model.decoder.reorder_incremental_state_scripting(state, order)
             encoded = model.encoder.reorder_encoder_out(encoded, order)
-            prefix = torch.cat([prefix[order], torch.full((len(order), 1), 7)], 1)
+            prefix = prefix[order]
             out, _ = model.decoder(prefix, encoder_out=encoded, incremental_state=state)
-    assert out.shape == (4, 1, len(WORDS)) and out.isfinite().all()
+            prefix = torch.cat([prefix, torch.full((len(order), 1), 7, device=device)], 1)
+    assert all(isinstance(of["held"], Cache) for of in state.values() if "held" in of)  # steps of the kernels
+    whole, _ = model.decoder(prefix[:, :-1], encoder_out=encoded)
+    torch.testing.assert_close(out, whole[:, -1:], rtol=0, atol=1e-6 if out.dtype == torch.float64 else 1e-4)
+
+
+@pytest.mark.parametrize("flags", MODELS.values(), ids=MODELS)
+def test_no_step_reads_a_value_back_to_the_host(flags):
+    """Steps and reorderings of a beam of 2: hypotheses change places, then the second sentence ends."""
+    check_steps(build(**flags), "cpu")
