@@ -269,6 +269,7 @@ setup(
         "dev": [
             *("pytest", "pytest-xdist", "hypothesis", "ruff", "ninja", "clang-format==20.1.8"),
             "ctranslate2",  # of a benchmark
+            *("build", "pdoc"),
         ],
         "plot": ["matplotlib", "tabulate"],
         "log": ["tensorboardX", "wandb"],

@@ -6,8 +6,9 @@ import subprocess
 import sys
 
 import pytest
+import torch
 
-from examples import tiny_shakespeare
+from examples import last_value, tiny_shakespeare
 from tests.pages import ROOT
 
 # Behind a list of packages that are installed and cannot be imported.
@@ -54,6 +55,26 @@ def test_tiny_shakespeare(tmp_path, forked_python):
     drawn = run("tiny_shakespeare.py", *SMALL, "--kind", "rfa", "--out", tmp_path, python=forked_python.program)
     assert drawn.returncode == 0, drawn.stderr
     assert "nats per character" in (tmp_path / "losses.svg").read_text()
+
+
+@pytest.mark.slow
+def test_the_last_value_is_learned_by_the_kind_and_not_by_the_rule_alone(tmp_path, forked_python):
+    torch.set_num_threads(1)
+    assert last_value.train({"kind": "delta"})[300] > 0.98
+    assert last_value.train({"kind": "dpfp", "update_rule": "delta"})[300] < 0.6
+    done = run("last_value.py", "--updates", 25, "--out", tmp_path / "found.svg", python=forked_python.program)
+    assert done.returncode == 0, done.stderr
+    assert [line.partition(":")[0] for line in done.stdout.splitlines()] == list(last_value.ATTENTIONS)
+    assert "accuracy at the last key" in (tmp_path / "found.svg").read_text()
+
+
+def test_last_values_are_those_of_a_loop():
+    tokens, expected = last_value.batch(20)
+    for row, values in zip(tokens.tolist(), expected.tolist(), strict=True):
+        known = {}
+        for key, value, wanted in zip(row[::2], row[1::2], values, strict=True):
+            assert wanted == known.get(key, -100)
+            known[key] = value - last_value.KEYS
 
 
 @pytest.mark.parametrize(
