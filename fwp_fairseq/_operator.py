@@ -119,6 +119,7 @@ class Kernel:
         cuda_refusal: str | None = None,
         others: str | None = "the backend reference has",
     ):
+        self._function: type[torch.autograd.Function] | None = None
         self.name, self.types, self.cuda_refusal = name, {"cpu": types, "cuda": cuda_types}, cuda_refusal
         if not LIBRARY:
             return
@@ -131,8 +132,19 @@ class Kernel:
 
         torch.library.register_fake(f"fwp::{name}_backward", fake_backward)
         torch.library.register_autograd(f"fwp::{name}", differentiate, setup_context=save)
+        self._function = _function(getattr(torch.ops.fwp, name), save, differentiate)
         if others is not None:
             torch.library.register_autograd(f"fwp::{name}_backward", refuse)
+
+    def __call__(self, *arguments: Any) -> Any:
+        """Calls the operator.
+
+        In the forward of a training it is a function of autograd's own: what ``torch.library`` registers looks in each
+        call for the defaults of all arguments, which takes longer than a small kernel. Graphs take the operator itself.
+        """
+        if self._function is None or not torch.is_grad_enabled() or torch.compiler.is_compiling():
+            return getattr(torch.ops.fwp, self.name)(*arguments)
+        return self._function.apply(*arguments)
 
     def unsupported_reasons(self, like: Tensor) -> list[str]:
         """Returns the reasons why the compiled library cannot serve tensors of this type and device, of any size."""
@@ -159,6 +171,18 @@ class Kernel:
         index = torch.cuda.current_device() if like.device.index is None else like.device.index
         reason = refusal(self.cuda_refusal, index, *sizes)
         return [reason] if reason else []
+
+
+def _function(operator: Callable, save: Callable, differentiate: Callable) -> type[torch.autograd.Function]:
+    """Returns the operator with its gradient as a function of autograd, in which gradients are off."""
+
+    def forward(ctx, *arguments):
+        out = operator(*arguments)
+        save(ctx, arguments, out)
+        return out
+
+    members = {"forward": staticmethod(forward), "backward": staticmethod(differentiate)}
+    return type("FunctionOf" + operator.__name__, (torch.autograd.Function,), members)
 
 
 @constant

@@ -175,6 +175,6 @@ def run(call: Call) -> tuple[Tensor, FastWeights | None]:
         return_state=call.return_state,
     )
     # The schema is in csrc/fast_weights.cpp, the implementation in csrc/common/operators.h.
-    out, W, z = torch.ops.fwp.fast_weights(*inputs, *options)
+    out, W, z = KERNEL(*inputs, *options)
     state = FastWeights(W, z if call.normalize_output else None) if call.return_state else None
     return out.to(call.v.dtype), state
