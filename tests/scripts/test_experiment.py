@@ -1,5 +1,6 @@
 """Tests how an experiment is carried out, by the example of BLEU over d_dot with fake tools."""
 
+import importlib
 import os
 import signal
 import subprocess
@@ -18,6 +19,7 @@ from scripts.common.folder import RecipeError
 from scripts.common.runner import gpus, parallel
 from scripts.data import corpus
 from scripts.experiments.bleu_vs_d_dot import recipe
+from scripts.results.__main__ import main as results
 from tests.scripts.recipe_runs import alive, calls, ends, hanging, records_in
 
 ROOT = process.ROOT
@@ -70,7 +72,7 @@ def root(fake_root, monkeypatch):
     return fake_root
 
 
-SMOKE = ["--preset", "smoke", "--cpu"]
+SMOKE = ["--preset", "smoke", "--cpu", "--rows", "softmax", "dpfp-256"]
 FILE = "bleu_vs_d_dot.jsonl"
 OWN = Path("runs/bleu_vs_d_dot/smoke") / FILE
 ALL = ["fairseq-train", "fwp", "fairseq-generate", "fwp"]
@@ -100,9 +102,38 @@ def test_every_row_is_recorded_once_and_not_run_again(root, capsys):
     assert recipe.main(SMOKE) == 0
     assert calls(root) == [] and records_in(root / OWN) == found
     assert "2 of 2 runs are recorded already and skipped" in capsys.readouterr().out
-    other = [*SMOKE, "--rows", "softmax", "--out", str(root / "other")]
+    other = [*SMOKE[:-1], "--out", str(root / "other")]
     assert recipe.main([*other, "--", "--lr", "1"]) == 0 and recipe.main(other) == 1
     assert "--lr: expected" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["bleu_vs_d_dot", "by_site", "documents", "language_models"])
+def test_a_rehearsal_has_every_row_and_its_help_names_them(name, capsys):
+    """But for those that differ in the length of the training alone."""
+    recipe = importlib.import_module(f"scripts.experiments.{name}.recipe")
+    presets = recipe.EXPERIMENT.presets
+    every = {row.name for preset in presets.values() for row in preset.rows if not row.name.endswith("-tokens")}
+    for size in {"smoke", "rehearsal"} & presets.keys():
+        assert {row.name for row in presets[size].rows} == every
+    with pytest.raises(SystemExit):
+        recipe.main(["--help"])
+    text = " ".join(capsys.readouterr().out.split())
+    assert all(row in text for row in every)
+
+
+def test_table_and_plot_of_a_rehearsal_are_made_by_the_commands_of_the_real_ones(root, capsys):
+    assert recipe.main(["--preset", "smoke", "--cpu", "--rows", "softmax", "hybrid*", "dpfp-256"]) == 0
+    capsys.readouterr()
+    picture = root / "smoke.svg"
+    assert results(["bleu_vs_d_dot-smoke", "--results", str(root / OWN.parent), "--plot", str(picture)]) == 0
+    shown = [line.split(" | ")[:4] for line in capsys.readouterr().out.splitlines() if "31.40" in line]
+    assert shown == [
+        ["| softmax", "–", "–", "31.40"],
+        ["| dpfp", "sum", "256", "31.40"],
+        ["| hybrid", "delta", "natural", "31.40"],
+        ["| hybrid", "gated_delta", "natural", "31.40"],
+    ]
+    assert all(f">{name}</text>" in picture.read_text() for name in ("softmax", "hybrid", "hybrid-gated", "DPFP"))
 
 
 def test_failed_row_is_reported_at_the_end_with_its_log_and_run_again(root, monkeypatch, capsys):
@@ -126,13 +157,13 @@ def test_failed_row_is_reported_at_the_end_with_its_log_and_run_again(root, monk
     "line, problem",
     [
         (["--preset", "big"], "--preset"),
-        (["--preset", "smoke", "--rows", "elu-64"], "--rows elu-64: expected some of softmax, dpfp-256"),
+        (["--preset", "smoke", "--rows", "elu-65"], "--rows elu-65: expected some of softmax, hybrid"),
         (["--preset", "smoke", "--seeds", "1", "1"], "--seeds 1 1"),
         (["--preset", "smoke", "--record"], "--record"),
         (["--preset", "multi30k", "--record", "--", "--lr", "1"], "--record"),
         (["--preset", "wmt14", "--gpus", "two"], "--gpus two"),
         (["--preset", "wmt14", "--gpus", "0,0"], "--gpus 0,0: expected different numbers"),
-        (["--preset", "smoke", "--compare", "dpfp-*"], "--compare dpfp-*: expected one of softmax, dpfp-256"),
+        (["--preset", "smoke", "--compare", "dpfp-*"], "--compare dpfp-*: expected one of softmax, hybrid"),
         (["--preset", "smoke", "--compare", "softmax", "--", "--lr", "1"], "flags after --"),
         (["--preset", "smoke", "--compare", "softmax", "--jobs", "2"], "expected it without --jobs 2"),
         (["--preset", "smoke", "--", "--update-freq", "8"], "--update-freq after --"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from fnmatch import fnmatchcase
 from pathlib import Path
+from textwrap import fill
 from typing import TYPE_CHECKING
 
 from ..arguments import Parser
@@ -40,6 +41,8 @@ def parser(experiment: Experiment) -> Parser:
     add("--record", action="store_true", help=what)
     what = "only print the runs that are missing, and their commands as far as known"
     add("--dry-run", action="store_true", help=what)
+    rows = {row.name: None for preset in experiment.presets.values() for row in preset.rows}
+    result.epilog = fill(f"rows: {', '.join(rows)}", 80, break_on_hyphens=False)
     if experiment.compared:
         add("--compare", metavar="ROW", help="only compare finished rows with this one, by paired bootstrap")
     experiment.add_options(result)
@@ -94,8 +97,8 @@ def parse(parser: Parser, argv: list[str], experiment: Experiment) -> argparse.N
         given.gpus = numbers
         if given.cpu:
             parser.error("--gpus and --cpu contradict each other")
-    if given.record and (given.preset.name == "smoke" or given.more):
-        parser.error("--record: a smoke run, or a run with flags after --, is not a result for this table")
+    if given.record and (given.preset.name in ("rehearsal", "smoke") or given.more):
+        parser.error("--record: a smoke run, a rehearsal, or a run with flags after --, is not a result for this table")
     finished = [flag for flag in ON_FINISHED if getattr(given, flag[2:].replace("-", "_"), None)]
     if len(finished) + given.dry_run + given.prepare + bool(more) > 1 and finished:
         wrong = "another such option, --dry-run, --prepare and flags after --"

@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+from scripts.common.commands import site_flags
+
 
 @dataclass(frozen=True)
 class Row:
@@ -57,3 +59,30 @@ ROWS = (
     _delta("delta-dpfp-512", "dpfp", 512),
 )
 BY_NAME = {row.name: row for row in ROWS}
+
+
+@dataclass(frozen=True)
+class Hybrid:
+    """An architecture ``..._hybrid``: this rule in the encoder and the decoder, softmax attention between them."""
+
+    name: str
+    arch: str
+    update_rule: str
+
+    # Its features and their widths are those of the architecture.
+    feature_map, d_dot, normalizer = "hybrid", None, None
+
+    @property
+    def recorded(self) -> dict:
+        return {}
+
+    @property
+    def flags(self) -> dict:
+        rule = {"update-rule": self.update_rule}
+        return {"--arch": self.arch, **site_flags({"encoder": rule, "decoder": rule})}
+
+
+def with_hybrids(arch: str) -> tuple[Row | Hybrid, ...]:
+    """Returns all rows, with the hybrids of this architecture after softmax attention; the paper has none of them."""
+    softmax, *others = ROWS
+    return softmax, Hybrid("hybrid", arch, "delta"), Hybrid("hybrid-gated", arch, "gated_delta"), *others

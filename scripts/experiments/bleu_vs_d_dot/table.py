@@ -9,20 +9,19 @@ from scripts.common.cells import TRAINING, d_dot, machine, signature_notes, spre
 from scripts.common.commands import flags_of
 from scripts.common.published import tables
 
-from .rows import ROWS
+from .presets import PRESETS
 
 published = tables(__file__)
 
 # The order of rows: softmax, then the sum rule, then the delta rule; for each rule the maps as in the paper, by width.
 _MAPS = tuple(dict.fromkeys(row["feature_map"] for row in published("table_1")))
-_RULES = (None, "sum", "delta")
+_RULES = (None, "sum", "delta", "gated_delta")
 
 
-def _expected() -> list[dict]:
+def _expected(rows: tuple) -> list[dict]:
     """Returns the rows in the order of the table, as partial records."""
-    ordered = sorted(
-        ROWS, key=lambda row: (_RULES.index(row.update_rule), _MAPS.index(row.feature_map), row.d_dot or 0)
-    )
+    maps = (*_MAPS, "hybrid")
+    ordered = sorted(rows, key=lambda row: (_RULES.index(row.update_rule), maps.index(row.feature_map), row.d_dot or 0))
     names = ("feature_map", "update_rule", "d_dot")
     return [{name: value for name in names if (value := getattr(row, name)) is not None} for row in ordered]
 
@@ -68,9 +67,10 @@ def _plot(where: str):
     """Our figures, and beside them the paper's, which are of another test set and a larger model."""
 
     def plot(rows: list[dict]) -> Plot:
-        softmax = [Line("softmax", r["bleu"], r["spread"].get("bleu")) for r in rows if r["feature_map"] == "softmax"]
+        lines = [Line(r["row"], r["bleu"], r["spread"].get("bleu")) for r in rows if r["d_dot"] is None]
+        newest = {line.label: line for line in lines}  # of several recipes
         ours, theirs = [], []
-        for rule, name in product(_RULES[1:], _MAPS[1:]):
+        for rule, name in product(("sum", "delta"), _MAPS[1:]):
             points = {
                 row["d_dot"]: (row["bleu"], row["spread"].get("bleu"))
                 for row in rows
@@ -87,7 +87,7 @@ def _plot(where: str):
             y="BLEU",
             title=f"here: {where}",
             series=[series for series in ours if series.points],
-            lines=softmax[-1:],
+            lines=[*newest.values()],
             beside=[
                 Plot(
                     x="d_dot, features of each head",
@@ -126,7 +126,7 @@ def _table(preset: str, where: str, same_test_set: bool) -> Table:
         },
         key=_key,
         combine=over_seeds(*_SCORES, "train_seconds", "decode_seconds", "decode_peak_mib"),
-        expected=_expected(),
+        expected=_expected(PRESETS[preset].rows),
         note=_note,
         select={"table": "bleu_vs_d_dot", "preset": preset},
         plot=_plot(where),
@@ -135,5 +135,7 @@ def _table(preset: str, where: str, same_test_set: bool) -> Table:
 
 TABLES = {
     "bleu_vs_d_dot-multi30k": _table("multi30k", "Multi30k test_2016_flickr", same_test_set=False),
+    "bleu_vs_d_dot-rehearsal": _table("rehearsal", "Multi30k, 100 sentences", same_test_set=False),
+    "bleu_vs_d_dot-smoke": _table("smoke", "Multi30k, 100 sentences", same_test_set=False),
     "bleu_vs_d_dot-wmt14": _table("wmt14", "WMT14 newstest2014", same_test_set=True),
 }

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+from scripts.experiments.bleu_vs_d_dot import presets as bleu_vs_d_dot
 from scripts.translation.experiment import Translation
 from scripts.translation.preset import multi30k
 
@@ -40,7 +41,18 @@ DE_EN = replace(
     table="bleu_of_de_en",
 )
 
-PRESETS = {preset.name: preset for preset in (SITES, DE_EN)}
+# All rows in minutes and in seconds.
+REHEARSAL, SMOKE = (
+    replace(
+        size,
+        rows=ROWS,
+        table=f"bleu_by_site-{size.name}",
+        training=size.training | {"--lr": LR},
+    )
+    for size in (bleu_vs_d_dot.REHEARSAL, bleu_vs_d_dot.SMOKE)
+)
+
+PRESETS = {preset.name: preset for preset in (SITES, DE_EN, REHEARSAL, SMOKE)}
 
 
 class BySite(Translation):

@@ -92,4 +92,6 @@ TABLES = {
     ),
     "bleu_by_site": _by_site(ROWS, _plot),
     "bleu_of_de_en": _by_site(DE_EN_ROWS),
+    "bleu_by_site-rehearsal": _by_site(ROWS, _plot),
+    "bleu_by_site-smoke": _by_site(ROWS, _plot),
 }

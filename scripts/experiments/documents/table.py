@@ -8,7 +8,7 @@ from fwp_fairseq.tables.table import NONE, Table, number, over_seeds
 from scripts.common.cells import seeds, signature_notes, signatures, spread_note
 
 from .evaluation import BUCKETS
-from .presets import LONG, SHORT, Preset
+from .presets import LONG, SHORT, SMOKE, Preset
 from .rows import ROWS
 
 
@@ -16,44 +16,59 @@ def _title(bucket: str) -> str:
     return f"to {bucket}" if bucket.isdigit() else bucket
 
 
+def _scores(preset: Preset) -> dict[str, tuple[str, str, str]]:
+    """Maps columns to the words of the windows, the bucket and the score that they show."""
+    short, *longer = map(str, preset.corpus.test_words)
+    return {
+        "BLEU": (short, "all", "bleu"),
+        **{_title(name): (short, name, "bleu") for name in BUCKETS},
+        **{f"{words} words": (words, "all", "bleu") for words in longer},
+        "chrF": (short, "all", "chrf"),
+        "length ratio": (short, "all", "length_ratio"),
+    }
+
+
 _SHORT, *_LONGER = map(str, LONG.corpus.test_words)
-_SCORES = {
-    "BLEU": (_SHORT, "all", "bleu"),
-    **{_title(name): (_SHORT, name, "bleu") for name in BUCKETS},
-    **{f"{words} words": (words, "all", "bleu") for words in _LONGER},
-    "chrF": (_SHORT, "all", "chrf"),
-    "length ratio": (_SHORT, "all", "length_ratio"),
-}
 _SHARES = ("cut", "empty")
 _WINDOW_FIELDS = [f"{words} words{what}" for words in (_SHORT, *_LONGER) for what in ("", ", more")]
 
 
-def _flat(record: dict) -> dict:
-    """The record with the fields that are averaged over seeds beside each other."""
-    tests = record["tests"]
-    scores = {name: tests[words]["buckets"][bucket][score] for name, (words, bucket, score) in _SCORES.items()}
-    return record | scores | {name: tests[_SHORT][name] for name in _SHARES}
+def _combined(preset: Preset) -> Callable[[list[dict]], dict]:
+    """The mean over seeds, with the fields that are averaged beside each other."""
+    scores, short = _scores(preset), str(preset.corpus.test_words[0])
+
+    def flat(record: dict) -> dict:
+        tests = record["tests"]
+        # A rehearsal's few documents fill no bucket of long sources.
+        found = {
+            name: tests[words]["buckets"].get(bucket, {}).get(score) for name, (words, bucket, score) in scores.items()
+        }
+        return record | found | {name: tests[short][name] for name in _SHARES}
+
+    mean = over_seeds("valid_loss", "cpu_seconds", *scores, *_SHARES)
+    return lambda records: mean([flat(record) for record in records])
 
 
-def _combine(records: list[dict]) -> dict:
-    return over_seeds("valid_loss", "cpu_seconds", *_SCORES, *_SHARES)([_flat(record) for record in records])
+def _note(preset: Preset) -> Callable[[list[dict]], str]:
+    short, *longer = map(str, preset.corpus.test_words)
 
+    def note(rows: list[dict]) -> str:
+        if not rows:
+            return ""
+        tests = [row["tests"][short] for row in rows]
+        return "\n\n".join(
+            [
+                f"BLEU of windows of up to {short} English words, of all and by pieces of the source (to 64, to 128, "
+                f"to 256, more), and of the same documents in windows of up to {' and '.join(longer)}. chrF, length "
+                f"ratio and the shares of translations that are cut (as long as their limit) or empty are of windows "
+                f"of {short}.",
+                *spread_note(rows),
+                *signature_notes(tests),
+                *signature_notes(tests, field="chrf_signature"),
+            ]
+        )
 
-def _note(rows: list[dict]) -> str:
-    if not rows:
-        return ""
-    tests = [row["tests"][_SHORT] for row in rows]
-    return "\n\n".join(
-        [
-            f"BLEU of windows of up to {_SHORT} English words, of all and by pieces of the source (to 64, to 128, to "
-            f"256, more), and of the same documents in windows of up to {' and '.join(_LONGER)}. chrF, length ratio "
-            f"and the shares of translations that are cut (as long as their limit) or empty are of windows of "
-            f"{_SHORT}.",
-            *spread_note(rows),
-            *signature_notes(tests),
-            *signature_notes(tests, field="chrf_signature"),
-        ]
-    )
+    return note
 
 
 _LABELS = {
@@ -72,7 +87,7 @@ def _plot(rows: list[dict]) -> Plot:
         label = _LABELS[row["row"]]
         curve = {updates: (loss, None) for updates, loss, _ in row["curve"]}
         curves.append(Series(label, label, curve, marked=False))
-        bleu = {x: (row[name], row["spread"].get(name)) for name, x in places.items()}
+        bleu = {x: (row[name], row["spread"].get(name)) for name, x in places.items() if row[name] is not None}
         scores.append(Series(label, label, bleu))
     by_length = Plot(x="pieces of the source", y="BLEU", series=scores, log_x=0, names=places)
     loss = "validation loss with label smoothing, bits per piece"
@@ -112,10 +127,10 @@ def _gain(bucket: str) -> Callable[[dict], str]:
 
 
 def _table(preset: Preset, plot: Callable[[list[dict]], Plot] | None = None) -> Table:
-    """The records of the measured corpus in this size."""
+    """The records of the measured corpus in this size; of any corpus if it is a rehearsal."""
 
     def key(record: dict) -> tuple | None:
-        shown = record["preset"] == preset.name and record["corpus"] == "pinned"
+        shown = record["preset"] == preset.name and (record["corpus"] == "pinned" or preset is SMOKE)
         return (record["row"],) if shown else None
 
     return Table(
@@ -125,13 +140,13 @@ def _table(preset: Preset, plot: Callable[[list[dict]], Plot] | None = None) -> 
             "updates": number("updates", ","),
             "CPU hours": number("cpu_seconds", ".2f", 1 / 3600),
             "valid loss": number("valid_loss", ".3f"),
-            **{name: number(name, ".3f" if name == "length ratio" else ".2f") for name in _SCORES},
+            **{name: number(name, ".3f" if name == "length ratio" else ".2f") for name in _scores(preset)},
             **{f"{name}, %": number(name, ".1f", 100) for name in _SHARES},
         },
         key=key,
-        combine=_combine,
-        expected=[{"row": row.name} for row in ROWS[:2]],
-        note=_note,
+        combine=_combined(preset),
+        expected=[{"row": row.name} for row in (preset.rows if preset is SMOKE else ROWS[:2])],
+        note=_note(preset),
         select={"table": "documents"},
         plot=plot,
     )
@@ -140,6 +155,7 @@ def _table(preset: Preset, plot: Callable[[list[dict]], Plot] | None = None) -> 
 TABLES = {
     "documents": _table(LONG, _plot),
     "documents-short": _table(SHORT),
+    "documents-smoke": _table(SMOKE, _plot),
     "documents-paired": Table(
         columns={
             "row": lambda record: record["row"],

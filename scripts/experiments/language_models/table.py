@@ -106,8 +106,4 @@ def _table(preset: str, table: str) -> Table:
     )
 
 
-TABLES = {
-    f"language_models-{preset}-{table}": _table(preset, table)
-    for preset in ("wikitext103", "tinyshakespeare")
-    for table in _COLUMNS
-}
+TABLES = {f"language_models-{preset}-{table}": _table(preset, table) for preset in MEASURES for table in _COLUMNS}
