@@ -265,7 +265,7 @@ setup(
     install_requires=["torch", "numpy"],
     extras_require={
         "fairseq": ["fairseq-fixed==0.12.3.1"],
-        "eval": ["sacrebleu>=2.3", "sacremoses", "sentencepiece"],
+        "eval": ["sacrebleu>=2.3", "sacremoses", "sentencepiece", "icu4py>=1.1"],
         "dev": [
             *("pytest", "pytest-xdist", "hypothesis", "ruff", "ninja", "clang-format==20.1.8"),
             "ctranslate2",  # of a benchmark

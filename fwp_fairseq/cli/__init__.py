@@ -28,7 +28,7 @@ COMMANDS = {
 
 
 # What commands need that is not installed with the package, as pip is told of it.
-_FURTHER = {name: name for name in ("sentencepiece", "sacremoses")} | {"sacrebleu": "'sacrebleu>=2.3'"}
+_FURTHER = {name: name for name in ("sentencepiece", "sacremoses", "icu4py")} | {"sacrebleu": "'sacrebleu>=2.3'"}
 
 
 class Parser(argparse.ArgumentParser):

@@ -1,20 +1,23 @@
 """Scores translations with sacreBLEU against raw references, and prints each score with its signature.
 
   fwp bleu --hypotheses runs/a/generate-test.txt --references test.de --metrics bleu chrf ter --confidence
-  fwp bleu --hypotheses a.txt --references test.zh --tokenize zh --metrics bleu chrf --chrf-word-order 2
+  fwp bleu --hypotheses a.txt --references test.zh --metrics bleu chrf --chrf-word-order 2
   fwp bleu --hypotheses a.txt b.txt c.txt --references test.de --paired-bs
 
 --hypotheses is plain detokenised text, or the output of fairseq-generate, which is detected by its H- and D- lines. Of
 such output the D- lines are scored, or the H- lines if there are no D- lines, in the order of their ids, and
 SentencePiece's pieces are joined. The references are raw text, one sentence per line, or a .gz file of it. Do not use
 fairseq's T- lines, which show <<unk>>. The flags from --metrics on are sacreBLEU's own, and the environment variable
-SACREBLEU_SEED is its seed of resampling.
+SACREBLEU_SEED is its seed of resampling. Without --tokenize BLEU takes the tokenizer of the references' script: zh for
+Chinese, ja-mecab and ko-mecab for Japanese and Korean where they are installed, else char, as for Thai, Lao, Khmer,
+Burmese and Tibetan; 13a for others. It stands in the signature.
 
 For the tokenised BLEU of multi-bleu.perl and fairseq-score, compare the tokens before any detokenisation with those of
 the references: --lines H --references TOKENS --tokenize none --smooth-method none --force
 
 Several systems are compared by one of sacreBLEU's paired tests, with the first system as the baseline. The p-value is
-that of the hypothesis that a system and the baseline are equally good; * marks those below 0.05.
+the share of samples that differ at least as much as these systems do, which are counted as a sample; * marks those
+below 0.05.
 """
 
 import argparse
@@ -22,7 +25,9 @@ import re
 import signal
 from unittest import mock
 
+from .bleu_tokenizer import make_metric, tokenizer_of
 from .errors import CommandError, UsageError, refuse_below
+from .significance import paired
 
 _THEIRS = re.compile(r"metrics|confidence|width|(bleu|chrf|ter|confidence|paired)_.*")
 
@@ -59,16 +64,12 @@ def _flags_of_sacrebleu() -> list[argparse.Action]:
     return [action for action in theirs._actions if _THEIRS.fullmatch(action.dest)]
 
 
-def _metrics(args) -> dict:
-    from sacrebleu.metrics import METRICS
+def _metrics(args, references: list[str]) -> dict:
     from sacrebleu.utils import args_to_dict
 
-    found = {}
-    for name in args.metrics:
-        try:
-            found[name.upper()] = METRICS[name.upper()](**args_to_dict(args, name, strip_prefix=True))
-        except (ImportError, RuntimeError, OSError) as error:  # the tokenizer needs another package or a download
-            raise CommandError(f"{name}, --tokenize {args.bleu_tokenize}: {error}") from None
+    if "bleu" in args.metrics and args.bleu_tokenize is None:
+        args.bleu_tokenize = tokenizer_of(references)
+    found = {name.upper(): make_metric(name, **args_to_dict(args, name, strip_prefix=True)) for name in args.metrics}
     if args.compound_split:
         from .compound_split import NAME, CompoundSplitBLEU
 
@@ -78,32 +79,10 @@ def _metrics(args) -> dict:
 
 def _score(args, hypotheses: list[str], references: list[str]) -> None:
     texts = []
-    for metric in _metrics(args).values():
+    for metric in _metrics(args, references).values():
         score = metric.corpus_score(hypotheses, [references], n_bootstrap=args.confidence_n if args.confidence else 1)
         texts.append(score.format(args.width, signature=metric.get_signature().format(), is_json=args.json))
     print("[\n" + ",\n".join(texts) + "\n]" if args.json else "\n".join(texts))
-
-
-def paired(systems: dict[str, list[str]], references: list[str], metrics: dict, kind: str, samples: int, jobs: int = 1):
-    """Returns the signatures and results of sacreBLEU's paired test of the first system with each of the others.
-
-    ``kind`` is "bs" (bootstrap) or "ar" (approximate randomisation).
-    """
-    from sacrebleu.significance import PairedTest
-
-    (first, texts), *rest = systems.items()
-    named = [(f"Baseline: {first}", texts), *rest]  # by which sacreBLEU's table knows it
-    signatures, results = PairedTest(named, metrics, [references], kind, samples, n_jobs=jobs)()
-    for metric, (baseline, *others) in results.items():
-        if metric == "System":
-            continue
-        for result in (baseline, *others):  # numpy's numbers cannot be written as JSON
-            vars(result).update({name: None if x is None else float(x) for name, x in vars(result).items()})
-            result.signature = str(signatures[metric])
-        for other in others:
-            if other.score == baseline.score:  # sacreBLEU counts the differences above 0, not those of at least 0
-                other.p_value = 1.0
-    return signatures, results
 
 
 def _compare(args, systems: dict[str, list[str]], references: list[str]) -> None:
@@ -111,7 +90,7 @@ def _compare(args, systems: dict[str, list[str]], references: list[str]) -> None
     from sacrebleu.utils import Color, print_results_table
 
     kind, samples = ("bs", args.paired_bs_n) if args.paired_bs else ("ar", args.paired_ar_n)
-    signatures, results = paired(systems, references, _metrics(args), kind, samples, args.paired_jobs)
+    signatures, results = paired(systems, references, _metrics(args, references), kind, samples, args.paired_jobs)
     Color.ENABLE_COLORS = False
     args.format = "json" if args.json else "text"
     print_results_table(results, signatures, args)

@@ -2,14 +2,15 @@
 
 import re
 from collections.abc import Callable, Iterable, Iterator
-from itertools import groupby
+from itertools import chain, groupby
 from typing import TypeVar
 
 from ..text import decoded
 from .errors import CommandError
 
 Part = TypeVar("Part")
-_SENTENCE = re.compile(r"(?<=[.!?…])[\"'”’»)\]]*\s+|(?<=[。！？])[。！？”’」』）]*\s*")
+# Thai and Lao end a clause or a sentence with a space, and have no full stop.
+_CLAUSE = re.compile(r"(?<=[\u0e00-\u0eff])\s+(?=[\u0e00-\u0eff])")
 # Characters of Chinese and Japanese, with their punctuation: no space stands behind one.
 _UNSPACED = re.compile("[\u3000-\u30ff\u3400-\u9fff\uf900-\ufaff\uff00-\uffef\U00020000-\U0003ffff]")
 
@@ -24,9 +25,10 @@ def lines_of(text: bytes, source: object) -> list[str]:
 
 
 def count_words(text: str) -> int:
-    """The words between spaces; of Chinese and Japanese, which have none, two characters count as a word."""
-    spaced, characters = _UNSPACED.subn(" ", text)
-    return len(spaced.split()) + (characters + 1) // 2
+    """Counts the words that Unicode's rules delimit (UAX 29), with ICU's dictionaries for scripts without spaces."""
+    from icu4py.breakers import WordBreaker
+
+    return sum(any(map(str.isalnum, segment)) for segment in WordBreaker(text, "en"))
 
 
 def joined(texts: Iterable[str]) -> str:
@@ -35,8 +37,11 @@ def joined(texts: Iterable[str]) -> str:
 
 
 def _sentences(text: str) -> list[str]:
-    ends = [match.end() for match in _SENTENCE.finditer(text)]
-    return [text[a:b].strip() for a, b in zip([0, *ends], [*ends, len(text)], strict=True) if text[a:b].strip()]
+    """Divides a text at the ends of sentences by Unicode's rules (UAX 29), and of clauses in Thai and Lao."""
+    from icu4py.breakers import SentenceBreaker
+
+    parts = chain.from_iterable(_CLAUSE.split(sentence) for sentence in SentenceBreaker(text, "en"))
+    return [part.strip() for part in parts if part.strip()]
 
 
 def filled(parts: Iterable[Part], words: Callable[[Part], int], most: int) -> Iterator[list[Part]]:

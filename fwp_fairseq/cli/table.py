@@ -14,6 +14,7 @@ from pathlib import Path
 
 from ..files import write_atomically
 from ..tables.training_plots import AXES
+from . import bleu_tokenizer
 from .errors import CommandError, UsageError
 
 
@@ -24,6 +25,7 @@ def add_arguments(parser) -> None:
     parser.add_argument(
         "--references", type=Path, metavar="FILE", help="raw reference text; with it, sacreBLEU scores the translations"
     )
+    bleu_tokenizer.add_argument(parser)
     add_output_arguments(parser)
     axes = "; ".join(f"{name}: {meaning}" for name, meaning in AXES.items())
     parser.add_argument(
@@ -80,7 +82,7 @@ def run(args) -> int:
     if args.axis and not args.plot:
         raise UsageError("--axis goes with --plot")
     import_plugin()
-    records = records_of(args.results, args.references)
+    records = records_of(args.results, args.references, args.tokenize)
     if not records:
         raise CommandError(f"--results {' '.join(map(str, args.results))}: expected save-dirs of fairseq-train in it")
     try:

@@ -10,9 +10,11 @@ import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 from ..checkpoint_content import architecture, build_known, plain, section
 from ..tables.trainings import FIELDS
+from .bleu_tokenizer import bleu_metric
 from .checkpoint import load
 from .errors import CommandError
 from .progress import numbers
@@ -34,20 +36,28 @@ _ELSEWHERE = ("common", "checkpoint", "distributed_training")
 _HARMLESS = {"num_workers", "data_buffer_size", "fwp_backend", "fwp_cross_source_window"}
 
 
-def records_of(folders: list[Path], references: Path | None = None) -> list[dict]:
+class _Test(NamedTuple):
+    references: list[str]
+    metric: object  # of sacreBLEU
+
+
+def records_of(folders: list[Path], references: Path | None = None, tokenizer: str | None = None) -> list[dict]:
     """Returns a record of every save-dir at any depth of the folders.
 
-    With ``references``, sacreBLEU scores the translations found there; else BLEU is the score that fairseq-generate
-    printed. Raises CommandError for a checkpoint that cannot be read.
+    With ``references``, sacreBLEU scores the translations found there, by ``tokenizer`` or that of their script; else
+    BLEU is the score that fairseq-generate printed. Raises CommandError for a checkpoint that cannot be read.
     """
-    expected = None if references is None else [line.rstrip() for line in lines(str(references))]
+    test = None
+    if references is not None:
+        texts = [line.rstrip() for line in lines(str(references))]
+        test = _Test(texts, bleu_metric(texts, tokenizer))
     if absent := [folder for folder in folders if not folder.is_dir()]:
         raise CommandError(f"{absent[0]}: expected save-dirs, actual no such folder")
     found, known = [], set()
     folders = [folder.resolve() for folder in folders]  # a run has a name even if its folder is given as `checkpoints`
     above = Path(os.path.commonpath(folders))
     for folder in folders:
-        found += [_training(save_dir, above, expected) for save_dir in sorted(_save_dirs(folder))]
+        found += [_training(save_dir, above, test) for save_dir in sorted(_save_dirs(folder))]
     for record in found:
         if (record["recipe"], record["seed"]) in known:  # a repeated training gets a row of its own
             record["recipe"] += record["name"]
@@ -73,7 +83,7 @@ def _newest(save_dir: Path) -> Path:
     return last if last.is_file() else max(save_dir.glob("checkpoint*.pt"), key=lambda path: path.stat().st_mtime)
 
 
-def _training(save_dir: Path, above: Path, references: list[str] | None) -> dict:
+def _training(save_dir: Path, above: Path, test: _Test | None) -> dict:
     """The record of a training, which has its name from the path below the folder ``above``."""
     run, checkpoint = save_dir.parent if save_dir.name == "checkpoints" else save_dir, _newest(save_dir)
     name = run.relative_to(above).as_posix() if run.is_relative_to(above) else run.name
@@ -88,7 +98,7 @@ def _training(save_dir: Path, above: Path, references: list[str] | None) -> dict
         dict.fromkeys(FIELDS)
         | found
         | _fields_of_logs([*run.glob("*.log"), run.with_name(f"{run.name}.log")], own)
-        | _fields_of_translations(_outputs(run, save_dir), references)
+        | _fields_of_translations(_outputs(run, save_dir), test)
         | {"name": run.name if name == "." else name}
     )
 
@@ -211,7 +221,7 @@ def _outputs(run: Path, save_dir: Path) -> list[Path]:
     return [path for folder in folders for kind in kinds for path in folder.glob(kind)]
 
 
-def _fields_of_translations(paths: list[Path], references: list[str] | None) -> dict:
+def _fields_of_translations(paths: list[Path], test: _Test | None) -> dict:
     """The score and speed of the newest translations that have a score, or that translate the references' test set."""
     found: dict = {}
     for path in sorted(paths, key=lambda path: path.stat().st_mtime):
@@ -219,16 +229,15 @@ def _fields_of_translations(paths: list[Path], references: list[str] | None) -> 
         for line in _lines(path):
             if match := _TRANSLATED.search(line):
                 speed = float(match[1])
-            elif (match := _SCORE.match(line)) and references is None:
+            elif (match := _SCORE.match(line)) and test is None:
                 found = {"bleu": float(match[2]), "scorer": _SCORERS[match[1]], "sentences_per_second": speed}
-        if references is not None and (scored := _scored(path, references)):
+        if test is not None and (scored := _scored(path, test)):
             found = scored | {"sentences_per_second": speed}
     return found
 
 
-def _scored(path: Path, references: list[str]) -> dict | None:
-    from sacrebleu.metrics import BLEU
-
+def _scored(path: Path, test: _Test) -> dict | None:
+    references, metric = test
     try:
         hypotheses = [line.rstrip() for line in translations(str(path))]
     except CommandError as error:
@@ -237,7 +246,6 @@ def _scored(path: Path, references: list[str]) -> dict | None:
     if len(hypotheses) != len(references):  # translations of another test set
         print(f"{path}: {len(hypotheses)} translations of {len(references)} references, not scored", file=sys.stderr)
         return None
-    metric = BLEU()
     score = metric.corpus_score(hypotheses, [references]).score
     return {
         "bleu": score,

@@ -1,6 +1,7 @@
 """Paired bootstrap: whether a difference in BLEU may be chance."""
 
-from fwp_fairseq.cli.bleu import paired
+from fwp_fairseq.cli.bleu_tokenizer import bleu_metric
+from fwp_fairseq.cli.significance import paired
 
 from .process import RecipeError
 
@@ -13,12 +14,11 @@ def compare(baseline: list[str], texts: list[str], references: list[str]) -> dic
     All are sacreBLEU's, whose signature is returned too. Raises RecipeError unless there is a translation for each
     reference.
     """
-    from sacrebleu.metrics import BLEU
-
     counts = len(baseline), len(texts), len(references)
     if len(set(counts)) > 1:
         raise RecipeError("expected a translation for each of {2} references, actual {0} and {1}".format(*counts))
-    _, results = paired({"baseline": baseline, "row": texts}, references, {"BLEU": BLEU()}, "bs", _SAMPLES)
+    systems, metrics = {"baseline": baseline, "row": texts}, {"BLEU": bleu_metric(references)}
+    _, results = paired(systems, references, metrics, "bs", _SAMPLES)
     first, second = results["BLEU"]
     return {
         "bleu": round(second.score, 2),

@@ -8,7 +8,6 @@ import pytest
 import torch
 
 from fwp_fairseq.cli.errors import CommandError, UsageError
-from fwp_fairseq.cli.paragraphs import count_words, paragraphs, windows
 from fwp_fairseq.cli.plugin import import_plugin
 from fwp_fairseq.cli.translator import Translator, data_of, pieces_of
 from fwp_fairseq.modules import large_linears
@@ -134,23 +133,6 @@ def test_sources_longer_than_learned_positions_are_cut(tools, translate):
     assert done.returncode == 0, done.stderr
     assert len(done.stdout.splitlines()) == 2
     assert "sources cut at 100 tokens, the positions of the model: 1\n" in done.stderr
-
-
-def test_paragraphs_and_windows():
-    assert paragraphs(["a", " b ", "", "", "c", " "]) == ["a b", "", "", "c", ""]
-    text = 'One two. Three four! "Five six?" Seven eight nine'
-    assert windows(text, 4) == ["One two. Three four!", '"Five six?"', "Seven eight nine"]
-    assert windows(text, 1) == ["One two.", "Three four!", '"Five six?"', "Seven eight nine"]
-    assert windows("", 4) == []
-
-
-def test_two_characters_of_chinese_or_japanese_are_a_word():
-    """They have no spaces, so that a paragraph would be one word, and one window."""
-    first, second, third = "他说：「你好。」", "真的吗？！", "我用 fairseq 翻译。"
-    assert [count_words(text) for text in (first, third, "two words")] == [4, 4, 2]
-    assert windows(first + second + third, 7) == [first + second, third]
-    assert windows(first + second + third, 1) == [first, second, third]
-    assert paragraphs(["第一行", "第二行", "third", "line"]) == ["第一行第二行third line"]
 
 
 @pytest.mark.parametrize(

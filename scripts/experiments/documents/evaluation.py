@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from fwp_fairseq.cli.bleu_tokenizer import bleu_metric, make_metric
 from fwp_fairseq.cli.translations import generated, lines
 from fwp_fairseq.files import write_atomically
 from scripts.common import bootstrap, process
@@ -113,9 +114,7 @@ def read(run: Run, log: Path, words: int, one_of: int) -> Translations:
 
 def scores(found: Translations) -> dict:
     """BLEU, chrF and length ratio of each bucket that has windows, and the shares of translations cut or empty."""
-    from sacrebleu.metrics import BLEU, CHRF
-
-    bleu, chrf, buckets = BLEU(), CHRF(), {}
+    bleu, chrf, buckets = bleu_metric(found.references), make_metric("chrf"), {}
     for name in ("all", *BUCKETS):
         if chosen := found.bucket(name):
             texts, references = ([column[number] for number in chosen] for column in (found.texts, found.references))

@@ -1,0 +1,69 @@
+"""Sentences and words by Unicode's rules, in scripts with and without full stops and spaces."""
+
+from pathlib import Path
+
+import pytest
+
+from fwp_fairseq.cli.bleu_tokenizer import tokenizer_of
+from fwp_fairseq.cli.paragraphs import count_words, paragraphs, windows
+
+NAMES = {"Japanese": "ja-mecab", "Korean": "ko-mecab"}  # where they are installed
+# Two sentences (in Thai two clauses), and the words of the first.
+TEXTS = {
+    "English": ("He went to the market.", "Is it 3.5 km away?", 5),
+    "Chinese": ("他今天去市场。", "你呢？", 4),
+    "Japanese": ("彼は市場に行った。", "元気ですか？", None),
+    "Korean": ("나는 시장에 갔다.", "오늘 날씨가 좋다.", 3),
+    "Thai": ("ฉันไปตลาด", "วันนี้อากาศดีมาก", 3),
+    "Lao": ("ຂ້ອຍໄປຕະຫຼາດ", "ມື້ນີ້ອາກາດດີ", 3),
+    "Khmer": ("ខ្ញុំទៅផ្សារ។", "ថ្ងៃនេះអាកាសធាតុល្អ។", 3),
+    "Burmese": ("ကျွန်တော်ဈေးသွားတယ်။", "ဒီနေ့ရာသီဥတုကောင်းတယ်။", 3),
+    "Hindi": ("मैं बाज़ार गया।", "आज मौसम अच्छा है।", 3),
+    "Urdu": ("میں بازار گیا۔", "کیا آج موسم اچھا ہے؟", 3),
+    "Arabic": ("أين السوق؟", "ذهبت إلى السوق.", 2),
+    "Armenian": ("Ես գնացի շուկա։", "Այսօր եղանակը լավ է։", 3),
+    "Amharic": ("ወደ ገበያ ሄድኩ።", "ዛሬ አየሩ ጥሩ ነው።", 3),
+}
+
+
+@pytest.mark.parametrize("language", TEXTS)
+def test_windows_end_at_sentences_of_every_script(language):
+    first, second, words = TEXTS[language]
+    spaced = "" if language in ("Chinese", "Japanese") else " "
+    text = spaced.join([first, second] * 60)
+    assert words is None or count_words(first) == words
+    assert windows(text, 1) == [first, second] * 60
+    few = windows(text, 20)
+    assert all(count_words(window) <= 20 for window in few) and 10 <= len(few) <= 60
+    assert spaced.join(few) == text
+
+
+def test_paragraphs_and_windows():
+    assert paragraphs(["a", " b ", "", "", "c", " "]) == ["a b", "", "", "c", ""]
+    text = 'One two. Three four! "Five six?" Seven eight nine'
+    assert windows(text, 4) == ["One two. Three four!", '"Five six?"', "Seven eight nine"]
+    assert windows(text, 1) == ["One two.", "Three four!", '"Five six?"', "Seven eight nine"]
+    assert windows("", 4) == []
+
+
+def test_chinese_or_japanese_lines_join_without_spaces():
+    first, second, third = "他说：「你好。」", "真的吗？！", "我用 fairseq 翻译。"
+    assert [count_words(text) for text in (first, second, third, "two words")] == [3, 2, 4, 2]
+    assert windows(first + second + third, 5) == [first + second, third]
+    assert windows(first + second + third, 1) == [first, second, third]
+    assert paragraphs(["第一行", "第二行", "third", "line"]) == ["第一行第二行third line"]
+
+
+def test_the_table_of_the_page():
+    rows = []
+    for language, (first, second, _) in TEXTS.items():
+        text = ("" if language in ("Chinese", "Japanese") else " ").join([first, second] * 60)
+        made = windows(text, 20)
+        end = "a space" if language in ("Thai", "Lao") else f"`{first[-1]}` `{second[-1]}`"
+        end = end if first[-1] != second[-1] or end == "a space" else f"`{first[-1]}`"
+        rows.append(
+            f"| {language} | {end} | {count_words(text)} | {len(made)} | {max(map(len, made))} | "
+            f"`{tokenizer_of([text]).replace('char', NAMES.get(language, 'char'))}` |"
+        )
+    page = (Path(__file__).parents[2] / "docs/documents.md").read_text(encoding="utf-8")
+    assert "\n".join(rows) in page, "\n".join(rows)
