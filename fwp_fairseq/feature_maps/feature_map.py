@@ -27,8 +27,8 @@ class FeatureMap(nn.Module):
         non_negative: whether features are never below 0, as normalisers expect.
         kernel: the map's name in the compiled operators; None if they do not implement it.
 
-    The last three are promises of the class that states them. A subclass does not inherit them, because it may compute
-    something else; it has to state them again.
+    The last three are promises of the class that states them. A subclass that defines anything does not inherit them,
+    because it may compute something else; it has to state them again.
     """
 
     name: str
@@ -43,6 +43,9 @@ class FeatureMap(nn.Module):
 
     def __init_subclass__(cls, **options: Any):
         super().__init_subclass__(**options)
+        # PyTorch shards and parametrizes modules by subclasses that add nothing, which compute the same.
+        if not any(name == "__init__" or not name.startswith("__") for name in vars(cls)):
+            return
         for promise in ("homogeneity", "non_negative", "kernel"):
             if promise not in vars(cls):
                 setattr(cls, promise, getattr(FeatureMap, promise))
@@ -71,11 +74,14 @@ class FeatureMap(nn.Module):
         """FAVOR+'s matrix (m, d_key) for the compiled operators; None for maps without one."""
         return None
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x: Tensor, whole: bool = True) -> Tensor:
+        """Computes phi(x), or only :meth:`prepare`; whoever needs either calls the module, so that its hooks run."""
         if x.shape[-1] != self.d_key:
             raise ValueError(
                 f"{self.name} feature map: last dimension of the input is {x.shape[-1]}, expected d_key = {self.d_key}"
             )
+        if not whole:
+            return self.prepare(x)
         with without_autocast(x):
             return self.features(x.to(state_type(x.dtype)))
 

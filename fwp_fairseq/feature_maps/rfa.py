@@ -56,7 +56,7 @@ class Rfa(RandomFeatures):
         return torch.randn(self.directions_shape, generator=generator, dtype=torch.float64).float()
 
     def prepare(self, x: Tensor) -> Tensor:
-        return self(x)
+        return self.forward(x)
 
     def features(self, x: Tensor) -> Tensor:
         length = x.norm(dim=-1, keepdim=True)

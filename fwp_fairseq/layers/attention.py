@@ -1,6 +1,7 @@
 """Multi-head attention with fast weights: projections, norms and one memory."""
 
 import math
+from functools import partial
 from typing import Any
 
 import torch
@@ -10,6 +11,7 @@ from ..contradictions import contradiction
 from ..feature_maps import FEATURE_MAPS, FeatureMap
 from ..kinds import known_kind
 from ..memories import Features, Memory, Sizes, State, build_memory
+from ..memories.start import reset_parts, start, xavier
 from ..options import OPTIONS, SiteOptions
 from .head_norm import HeadNorm
 from .query_key_norm import QueryKeyNorm
@@ -90,27 +92,19 @@ class FastWeightAttention(nn.Module):
         self.qk_norm = None if options.qk_norm == "none" else QueryKeyNorm(num_heads, self.head_dim, self._variance())
         self.output_norm = None if options.output_norm == "none" else HeadNorm(num_heads, self.head_dim)
         self.dropout_module = nn.Dropout(dropout)
-        self._reset_projections()
+        for projection in (self.k_proj, self.v_proj, self.q_proj):
+            start(projection, partial(xavier, gain=self.gain))
+        start(self.out_proj, _without_bias)
+        self.memory.start_strengths()
 
     def _variance(self) -> float:
         """The variance of an entry of q and k at initialisation, for inputs of variance 1."""
         # Xavier's weights have the variance 2 gain^2 / (inputs + outputs): gain^2 of a query, more or less of a key.
         return self.gain**2 * math.sqrt(2 * self.source_dim / (self.source_dim + self.embed_dim))
 
-    def _reset_projections(self) -> None:
-        for projection in (self.k_proj, self.v_proj, self.q_proj):
-            nn.init.xavier_uniform_(projection.weight, gain=self.gain)
-        nn.init.xavier_uniform_(self.out_proj.weight)
-        nn.init.zeros_(self.out_proj.bias)
-        self.memory.reset_strengths()
-
     def reset_parameters(self) -> None:
         """Draws all parameters anew, also those that were on the meta device."""
-        # Parts first, because some modules draw the parameters of their parts.
-        for module in reversed(list(self.modules())):
-            if module is not self and hasattr(module, "reset_parameters"):
-                module.reset_parameters()
-        self._reset_projections()
+        reset_parts(self)
 
     @property
     def feature_map(self) -> FeatureMap:
@@ -152,7 +146,8 @@ class FastWeightAttention(nn.Module):
         written = x if source is None else source
         self._check_input("source", written, self.source_dim)
         self._check_mask(key_padding_mask, written)
-        out, state = self.memory.attend(
+        out, state = self.memory(
+            "attend",
             self.queries(x),
             *self.writes(written),
             key_padding_mask=key_padding_mask,
@@ -168,8 +163,9 @@ class FastWeightAttention(nn.Module):
         if self.options.passes == "both-ways":
             raise ValueError("read is for attention with a state, which passes = 'both-ways' has not")
         self._check_input("x", x, self.embed_dim)
-        state = self.memory.checked_state(state, self._rows(x))
-        return self.output(self.memory.read(state, self.queries(x)), x)
+        # A call of the module, as all that needs its parameters is, which writes a source of no positions.
+        nothing = x.new_empty(*((len(x), 0) if self.batch_first else (0, x.shape[1])), self.source_dim)
+        return self(x, nothing, state=state, return_state=False)[0]
 
     def step(self, x: Tensor, state: State | None = None) -> tuple[Tensor, State]:
         """Continues causal attention by one position, x (B, embed_dim): (out (B, embed_dim), state)."""
@@ -188,18 +184,18 @@ class FastWeightAttention(nn.Module):
 
     def weights(self, q: Tensor, k: Tensor, key_padding_mask: Tensor | None = None) -> Tensor | None:
         """What projected queries read of each position, (B, H, T, S), in shares of 1; None if a fast net reads."""
-        q, k = self.memory.queries(self._normed(q)), self.memory.keys(self._normed(k))
-        return self.memory.weights(q, k, key_padding_mask)
+        q, k = self.memory("queries", self._normed(q)), self.memory("keys", self._normed(k))
+        return self.memory("weights", q, k, key_padding_mask)
 
     def queries(self, x: Tensor) -> Tensor:
         """What the memory takes of inputs that read."""
-        return self.memory.queries(self._normed(self._split(self.q_proj(x))))
+        return self.memory("queries", self._normed(self._split(self.q_proj(x))))
 
     def writes(self, source: Tensor) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
         """What the memory takes of inputs that write: keys, values, and further parts by name."""
-        k = self.memory.keys(self._normed(self._split(self.k_proj(source))))
+        k = self.memory("keys", self._normed(self._split(self.k_proj(source))))
         v = self._split(self.v_proj(source))
-        return k, v, {name: self._batch_first(part) for name, part in self.memory.parts(source).items()}
+        return k, v, {name: self._batch_first(part) for name, part in self.memory("parts", source).items()}
 
     def output(self, out: Tensor, x: Tensor) -> Tensor:
         """From what the heads read, (B, T, H, d_value), to the result for inputs x, in their layout and type."""
@@ -235,6 +231,11 @@ class FastWeightAttention(nn.Module):
         if not isinstance(mask, Tensor) or mask.dtype != torch.bool or tuple(mask.shape) != shape:
             given = f"{mask.dtype} {tuple(mask.shape)}" if isinstance(mask, Tensor) else type(mask).__name__
             raise ValueError(f"key_padding_mask is {given}, expected torch.bool {shape}, True at pads")
+
+
+def _without_bias(linear: nn.Linear) -> None:
+    xavier(linear)
+    nn.init.zeros_(linear.bias)
 
 
 def checked_options(kind: str | SiteOptions, options: dict[str, Any], causal: bool) -> SiteOptions:

@@ -6,6 +6,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ..memories import State
+from ..memories.start import reset_parts
 from .attention import FastWeightAttention
 
 # The state of every layer.
@@ -27,6 +28,17 @@ class DecoderLayer(nn.Module):
         y, state = self.attention(self.attention_norm(x), state=state)
         x = x + self.dropout(y)
         return x + self.dropout(self.ffn(self.ffn_norm(x))), state
+
+
+class TiedEmbedding(nn.Embedding):
+    """The vectors of tokens; and of what a decoder computes, (..., embed_dim), its products with all of them."""
+
+    def reset_parameters(self) -> None:
+        super().reset_parameters()
+        nn.init.normal_(self.weight, std=0.02)  # all logits begin close to 0
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.linear(x, self.weight) if x.is_floating_point() else super().forward(x)
 
 
 class FastWeightDecoder(nn.Module):
@@ -59,14 +71,17 @@ class FastWeightDecoder(nn.Module):
         **attention: Any,
     ):
         super().__init__()
-        self.embedding = nn.Embedding(vocabulary, embed_dim)
-        nn.init.normal_(self.embedding.weight, std=0.02)  # all logits begin close to 0
+        self.embedding = TiedEmbedding(vocabulary, embed_dim)
         self.dropout = nn.Dropout(dropout)
         self.layers = nn.ModuleList(
             DecoderLayer(kind, embed_dim, num_heads, ffn_dim or 4 * embed_dim, dropout, **attention)
             for _ in range(num_layers)
         )
         self.norm = nn.LayerNorm(embed_dim)
+
+    def reset_parameters(self) -> None:
+        """Draws all parameters anew, also those that were on the meta device."""
+        reset_parts(self)
 
     def forward(self, tokens: Tensor, state: DecoderState | None = None) -> tuple[Tensor, DecoderState]:
         """Reads tokens (B, T), int64, on top of a state.
@@ -83,7 +98,7 @@ class FastWeightDecoder(nn.Module):
         for number, layer in enumerate(self.layers):
             x, after = layer(x, None if state is None else state[number])
             states.append(after)
-        return F.linear(self.norm(x), self.embedding.weight), tuple(states)
+        return self.embedding(self.norm(x)), tuple(states)
 
     def step(self, token: Tensor, state: DecoderState | None = None) -> tuple[Tensor, DecoderState]:
         """Reads one token (B,) on top of a state: (logits (B, vocabulary), state)."""

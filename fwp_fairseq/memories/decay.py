@@ -7,6 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ..numerics import state_type
+from .start import small, start
 
 # About how many positions the first and the last head remember at the start of training; others lie between.
 SHORTEST, LONGEST = 100, 1000
@@ -28,18 +29,21 @@ class Decay(nn.Module):
     def __init__(self, source_dim: int, num_heads: int):
         super().__init__()
         self.proj = nn.Linear(source_dim, num_heads)
-        self.log_rate = nn.Parameter(torch.empty(num_heads))
-        self.reset_parameters()
+        self.log_rate = nn.Parameter(torch.zeros(num_heads))
+        start(self.proj, _draw_steps)
 
     def reset_parameters(self) -> None:
         nn.init.zeros_(self.log_rate)
-        nn.init.normal_(self.proj.weight, std=0.02)
-        steps = torch.logspace(-math.log10(SHORTEST), -math.log10(LONGEST), len(self.log_rate), dtype=torch.float64)
-        with torch.no_grad():
-            self.proj.bias.copy_(steps.expm1().log())  # softplus of this gives the step
 
     def forward(self, x: Tensor) -> Tensor:
         """(..., source_dim) -> (..., num_heads); float32 for half precision, in which most alphas would round to 1."""
         logits = self.proj(x)
         logits, log_rate = (y.to(state_type(logits.dtype)) for y in (logits, self.log_rate))
         return torch.exp(-log_rate.exp() * F.softplus(logits))
+
+
+def _draw_steps(proj: nn.Linear) -> None:
+    small(proj)
+    steps = torch.logspace(-math.log10(SHORTEST), -math.log10(LONGEST), proj.out_features, dtype=torch.float64)
+    with torch.no_grad():
+        proj.bias.copy_(steps.expm1().log())  # softplus of this gives the step

@@ -49,17 +49,18 @@ class Features(nn.Module):
 
     def queries(self, q: Tensor) -> Tensor:
         """From projected queries (B, L, H, d_key) to what the operator takes."""
-        return self._operator_input(self.query_map or self.feature_map, q)
+        return self(q, self.query_map or self.feature_map)
 
     def keys(self, k: Tensor) -> Tensor:
         """From projected keys (B, L, H, d_key) to what the operator takes."""
-        return self._operator_input(self.feature_map, k)
+        return self(k, self.feature_map)
 
-    def _operator_input(self, phi: FeatureMap, x: Tensor) -> Tensor:
+    def forward(self, x: Tensor, phi: FeatureMap) -> Tensor:
+        """Computes what the operator takes of queries or keys (B, L, H, d_key), by their map."""
         x = x.transpose(1, 2)
         if self.has_length_one:
             return phi.of_length_one(x, EPS).transpose(1, 2)
-        return (phi(x) if self.is_explicit else phi.prepare(x)).transpose(1, 2)
+        return phi(x, whole=self.is_explicit).transpose(1, 2)
 
     def phi(self, x: Tensor) -> Tensor:
         """The features that the operator makes of what :meth:`queries` or :meth:`keys` returned, not yet divided."""

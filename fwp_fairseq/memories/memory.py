@@ -11,6 +11,7 @@ from ..ops.state import select
 from ..options import BETA_RANGES, SiteOptions
 from .decay import Decay
 from .features import Features
+from .start import small, start
 
 # What each position gives a memory beside q, k and v, by name; (B, L, H) or (B, L, H, width).
 Parts = dict[str, Tensor]
@@ -41,6 +42,9 @@ class Memory(nn.Module):
     :meth:`attend`, and :meth:`weights` if what is read are values in shares. One that decodes lazily also defines
     :meth:`_step`, and for cross-attention :meth:`_write` and :meth:`_read`.
 
+    Others run these methods by a call of the module, ``memory("attend", q, k, v, parts)``: hooks that get parameters
+    ready (pruning, weight norm, FSDP) run before a call and not before a method.
+
     Parameters: ``beta_proj`` gives every rule but the sum rule one write strength per head and position, from the input
     of the keys; ``decay`` gives the gated delta rule its alpha. ``features`` has those of learned maps.
 
@@ -60,12 +64,14 @@ class Memory(nn.Module):
         self.decay = Decay(sizes.inputs, sizes.heads) if "alpha" in strengths else None
         self.slow: nn.Linear | None = None
 
-    def reset_strengths(self) -> None:
-        """Draws the write strengths anew: as in the paper's code, beta is about a half at the start of training."""
+    def forward(self, method: str, *arguments: Any, **named: Any) -> Any:
+        """Runs a method by its name, after the hooks of the module."""
+        return getattr(self, method)(*arguments, **named)
+
+    def start_strengths(self) -> None:
+        """Draws the write strengths: as in the paper's code, beta is about a half at the start of training."""
         if self.beta_proj is not None:
-            nn.init.normal_(self.beta_proj.weight, std=0.02)
-            if self.beta_proj.bias is not None:
-                nn.init.zeros_(self.beta_proj.bias)
+            start(self.beta_proj, small)
 
     def parts(self, x: Tensor) -> Parts:
         """What is taken of the input of the keys (..., inputs) beside k and v: (..., H) or (..., H, width)."""

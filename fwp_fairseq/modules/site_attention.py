@@ -107,16 +107,16 @@ class SiteAttention(FairseqIncrementalState, FastWeightAttention):
         if incremental_state is None:
             self._check_mask(key_padding_mask, key)
             k, *written = self.writes(key)
-            out, _ = self.memory.attend(q, k, *written, key_padding_mask=key_padding_mask)
+            out, _ = self.memory("attend", q, k, *written, key_padding_mask=key_padding_mask)
             if (need_weights or need_head_weights) and (self.shows_weights_in_training or not self.training):
-                weights = self.memory.weights(q, k, key_padding_mask)
+                weights = self.memory("weights", q, k, key_padding_mask)
         elif self.site == "decoder":
             out = self._step(q, key, key_padding_mask, saved, incremental_state)
         else:
             if not saved:
                 saved = {"held": self._write_source(key, key_padding_mask, states.handed_rows(incremental_state))}
                 states.store(self, incremental_state, saved)
-            out = self.memory.read(saved["held"], q)
+            out = self.memory("read", saved["held"], q)
         return self.output(out, query), self._of_heads(weights, need_head_weights)
 
     def _refuse(self, before_softmax: bool, attn_mask: Tensor | None, incremental_state: dict | None) -> None:
@@ -132,7 +132,7 @@ class SiteAttention(FairseqIncrementalState, FastWeightAttention):
     def _step(self, q, key, key_padding_mask, saved: dict, incremental_state: dict) -> Tensor:
         if key_padding_mask is not None:
             key_padding_mask = key_padding_mask[:, -key.shape[0] :]
-        out, held = self.memory.step(saved.get("held"), q, *self.writes(key), key_padding_mask)
+        out, held = self.memory("step", saved.get("held"), q, *self.writes(key), key_padding_mask)
         if held is not saved.get("held"):
             states.store(self, incremental_state, {"held": held})
         return out
@@ -140,7 +140,7 @@ class SiteAttention(FairseqIncrementalState, FastWeightAttention):
     def _write_source(self, key: Tensor, key_padding_mask: Tensor | None, rows: Tensor | None):
         rows = torch.arange(key.shape[1], device=key.device) if rows is None else rows.flatten()
         rows = rows.int()
-        return self.memory.write(*self.writes(key), key_padding_mask=key_padding_mask, rows=rows)
+        return self.memory("write", *self.writes(key), key_padding_mask=key_padding_mask, rows=rows)
 
     def _of_heads(self, weights: Tensor | None, per_head: bool) -> Tensor | None:
         """(H, B, T, S), or the mean over heads, of weights (B, H, T, S)."""

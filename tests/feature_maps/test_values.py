@@ -70,10 +70,14 @@ def test_a_subclass_inherits_no_promise():
         non_negative = True
 
     class Further(Other):
-        pass
+        further = 1
+
+    class Same(Other):  # as PyTorch makes them where it shards and parametrizes modules
+        __slots__ = ()
 
     assert (Other.homogeneity, Other.non_negative, Other.kernel) == (None, True, None)
     assert (Further.homogeneity, Further.non_negative, Further.kernel) == (None, False, None)
+    assert (Same.homogeneity, Same.non_negative, Same.kernel) == (None, True, None)
 
 
 def test_a_quarter_of_dpfp_is_not_zero():

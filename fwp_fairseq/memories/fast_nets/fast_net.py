@@ -1,6 +1,7 @@
 """The base class of fast nets: the parts that the slow net gives them, states, and the loop over positions."""
 
 import math
+from functools import partial
 from typing import ClassVar, NamedTuple
 
 import torch
@@ -14,6 +15,7 @@ from ...ops.state import State
 from ...options import SiteOptions
 from ..features import Features
 from ..memory import Memory, Parts, Sizes
+from ..start import start
 from .feedback import Feedback
 
 
@@ -55,7 +57,8 @@ class FastNet(Memory):
         self.feedback = None
         if options.recurrent != "none":
             self.feedback = Feedback(options.recurrent, self.heads, self.d_key, given | self.widths)
-        self.reset_parameters()
+        if self.slow is not None:
+            start(self.slow, partial(_draw_parts, heads=self.heads, widths=[*self.widths.values()], gain=sizes.gain))
 
     def build(self) -> None:
         """Creates the modules of a subclass."""
@@ -75,19 +78,6 @@ class FastNet(Memory):
         is read at a pad is unspecified, but finite.
         """
         raise NotImplementedError
-
-    def reset_parameters(self) -> None:
-        if self.slow is None:
-            return
-        weight, first = self.slow.weight.view(self.heads, -1, self.slow.in_features), 0
-        for width in self.widths.values():
-            part = weight[:, first : first + width]
-            if width == 1:
-                nn.init.normal_(part, std=0.02)
-            else:
-                bound = self.sizes.gain * math.sqrt(6 / (self.slow.in_features + self.heads * width))
-                nn.init.uniform_(part, -bound, bound)
-            first += width
 
     def state_shapes(self) -> State:
         fed = None if self.feedback is None else (self.heads, self.d_key)
@@ -147,3 +137,12 @@ class FastNet(Memory):
             backend=self.options.backend,
         )
         return out, None if state is None else state.W
+
+
+def _draw_parts(slow: nn.Linear, heads: int, widths: list[int], gain: float) -> None:
+    for width, part in zip(widths, slow.weight.view(heads, -1, slow.in_features).split(widths, 1), strict=True):
+        if width == 1:
+            nn.init.normal_(part, std=0.02)
+        else:
+            bound = gain * math.sqrt(6 / (slow.in_features + heads * width))
+            nn.init.uniform_(part, -bound, bound)

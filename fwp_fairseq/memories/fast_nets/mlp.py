@@ -4,6 +4,7 @@ import dataclasses
 from typing import NamedTuple
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ...ops import state
@@ -13,6 +14,13 @@ from .fast_net import FastNet, Run
 
 # Of the hidden layer, in widths of a head.
 HIDDEN = 4
+
+
+class WideLayerNorm(nn.LayerNorm):
+    """A layer norm in the type of its input, which is float32 where the parameters are in half precision."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.layer_norm(x, self.normalized_shape, self.weight.to(x.dtype), self.bias.to(x.dtype), self.eps)
 
 
 @state.registered
@@ -42,7 +50,7 @@ class Mlp(FastNet):
 
     def build(self) -> None:
         self.depth = self.options.fast_net_depth or 1
-        self.norms = nn.ModuleList(nn.LayerNorm(self.d_key) for _ in range(self.depth))
+        self.norms = nn.ModuleList(WideLayerNorm(self.d_key) for _ in range(self.depth))
         natural, hidden = dataclasses.replace(self.options, d_dot=None), HIDDEN * self.d_key
         self.inner = nn.ModuleList(
             Features(self.options, self.d_key, self.heads, explicit=True) for _ in range(self.depth - 1)
@@ -67,12 +75,11 @@ class Mlp(FastNet):
         before = ([None] * self.depth if W is None else W.unbind(2) for W in state[:2])
         h, after = parts["q"], []
         for block, (W1, W2) in enumerate(zip(*before, strict=True)):
-            norm, first = self.norms[block], self.inner[block - 1] if block else self.features
-            q = nn.functional.layer_norm(h, norm.normalized_shape, norm.weight.to(h.dtype), norm.bias.to(h.dtype))
+            first = self.inner[block - 1] if block else self.features
             k1, v1, beta1, k2, v2, beta2 = (
                 parts[f"{part}{layer}_{block}"] for layer in (1, 2) for part in ("k", "v", "beta")
             )
-            hidden, W1 = self.recall(first, q, k1, v1, beta1, W1, run)
+            hidden, W1 = self.recall(first, self.norms[block](h), k1, v1, beta1, W1, run)
             out, W2 = self.recall(self.outer[block], hidden, k2, v2, beta2, W2, run)
             h = h + out
             after.append((W1, W2))

@@ -1,0 +1,39 @@
+"""Parameters as a training begins with them, in whatever order modules are reset."""
+
+from collections.abc import Callable
+from functools import partial
+
+from torch import nn
+
+
+def start(linear: nn.Linear, draw: Callable[[nn.Linear], None]) -> None:
+    """Draws a linear layer by ``draw``, and lets its ``reset_parameters`` end with that.
+
+    The layer stays an ``nn.Linear``, because some tools of PyTorch (dynamic quantisation) look for that very type.
+    """
+    linear.reset_parameters = partial(_reset, linear, draw)
+    draw(linear)
+
+
+def _reset(linear: nn.Linear, draw: Callable[[nn.Linear], None]) -> None:
+    type(linear).reset_parameters(linear)
+    draw(linear)
+
+
+def xavier(linear: nn.Linear, gain: float = 1.0) -> None:
+    """Draws the weights by Xavier's rule; a bias stays as it is."""
+    nn.init.xavier_uniform_(linear.weight, gain=gain)
+
+
+def small(linear: nn.Linear) -> None:
+    """Draws weights whose products are close to 0, and sets a bias to 0."""
+    nn.init.normal_(linear.weight, std=0.02)
+    if linear.bias is not None:
+        nn.init.zeros_(linear.bias)
+
+
+def reset_parts(module: nn.Module) -> None:
+    """Resets every module inside of ``module``, also those that were on the meta device."""
+    for part in module.modules():
+        if part is not module and hasattr(part, "reset_parameters"):
+            part.reset_parameters()
