@@ -9,6 +9,7 @@ from ..text import decoded
 from .errors import CommandError
 
 Part = TypeVar("Part")
+_UNDECIDED = 2  # sentences at the end of a text of which more may follow: their ends depend on it
 # Thai and Lao end a clause or a sentence with a space, and have no full stop.
 _CLAUSE = re.compile(r"(?<=[\u0e00-\u0eff])\s+(?=[\u0e00-\u0eff])")
 # Characters of Chinese and Japanese, with their punctuation: no space stands behind one.
@@ -31,9 +32,14 @@ def count_words(text: str) -> int:
     return sum(any(map(str.isalnum, segment)) for segment in WordBreaker(text, "en"))
 
 
+def gap(text: str) -> str:
+    """Returns what stands between a text and the next one: no space after a Chinese or Japanese character."""
+    return "" if not text or _UNSPACED.fullmatch(text[-1]) else " "
+
+
 def joined(texts: Iterable[str]) -> str:
     """Joins texts with spaces; none follows a text that ends with a Chinese or Japanese character."""
-    return "".join(text if _UNSPACED.fullmatch(text[-1:]) else f"{text} " for text in texts).strip()
+    return "".join(text + gap(text) for text in texts).strip()
 
 
 def _sentences(text: str) -> list[str]:
@@ -64,10 +70,38 @@ def windows(paragraph: str, words: int) -> list[str]:
     return [joined(few) for few in filled(_sentences(paragraph), count_words, words)]
 
 
-def paragraphs(lines: list[str]) -> list[str]:
-    """Joins the lines between empty ones; each empty line stays, as an empty paragraph."""
-    found: list[str] = []
-    for has_text, group in groupby(map(str.strip, lines), bool):
-        texts = list(group)
-        found += [joined(texts)] if has_text else texts
-    return found
+class Windows:
+    """Divides paragraphs at ends of sentences into windows of at most ``words`` words, or of one longer sentence.
+
+    A paragraph are the lines between empty ones; each empty line stays, as an empty paragraph. A window is made as soon
+    as no later line can change it, so that the memory does not grow with the paragraph.
+    """
+
+    def __init__(self, words: int):
+        self._words, self._text = words, ""  # what has come of a paragraph and is in no window yet
+
+    def take(self, lines: Iterable[str]) -> Iterator[tuple[str, bool]]:
+        """Yields the windows that are complete with these lines, each with True if it is the last of its paragraph."""
+        for has_text, group in groupby(map(str.strip, lines), bool):
+            if has_text:
+                self._text = joined([self._text, *group])
+                yield from self._complete()
+            else:
+                yield from self.end()
+                yield from (("", True) for _ in group)
+
+    def _complete(self) -> Iterator[tuple[str, bool]]:
+        sentences = _sentences(self._text)
+        used = 0
+        for few in filled(sentences, count_words, self._words):
+            if used + len(few) > len(sentences) - _UNDECIDED:
+                break
+            yield joined(few), False
+            used += len(few)
+        self._text = joined(sentences[used:])
+
+    def end(self) -> Iterator[tuple[str, bool]]:
+        """Yields the windows that are left of the paragraph, which ends here."""
+        rest = windows(self._text, self._words) if self._text else []
+        self._text = ""
+        yield from ((window, number == len(rest)) for number, window in enumerate(rest, 1))

@@ -5,20 +5,22 @@
 
 MODEL is a checkpoint, a folder with checkpoint_best.pt or checkpoint_last.pt, or that of fwp train. Dictionaries
 (dict.LANGUAGE.txt) are looked for beside it, in the folder above and where the training had them; the SentencePiece
-model (*.model) beside dictionaries and checkpoint. Empty lines stay empty. With sinusoidal positions lines may have up
-to 100,000 tokens; what is longer than the sources of the training, or cut, is said at the end. fairseq-interactive has
-every other option.
+model (*.model) beside dictionaries and checkpoint. Empty lines stay empty. Lines are translated and written as they
+come, up to 2,000 at a time: a line from a terminal is answered at once, and a text may have any length. With sinusoidal
+positions lines may have up to 100,000 tokens; what is longer than the sources of the training, or cut, is said at the
+end. fairseq-interactive has every other option.
 """
 
 import math
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
+from .blocks import blocks
 from .errors import UsageError, refuse_below
-from .paragraphs import joined, lines_of, paragraphs, windows
+from .paragraphs import Windows, gap
 from .plugin import import_plugin
 
-_LINES = 2000  # are read, translated and written at a time
 _WINDOW = 150
 
 
@@ -100,35 +102,51 @@ class _Cut:
         return tokens.new_tensor([*tokens[: self.longest - 1].tolist(), int(tokens[-1])])
 
 
+def _blocks(args) -> Iterator[list[tuple[str, bool]]]:
+    """Yields texts to translate as they come, each with True if its translation ends a line of the output."""
+    windows = Windows(args.window or _WINDOW)
+    for lines in blocks(sys.stdin.buffer, "standard input"):
+        yield list(windows.take(lines)) if args.document else [(line, True) for line in lines]
+    yield list(windows.end())
+
+
+class _Output:
+    """Prints translations: parts of a line, until one ends it."""
+
+    def __init__(self, args):
+        self.args, self.number, self.line = args, 0, ""
+
+    def write(self, hypotheses: list, ends: bool) -> None:
+        """Prints the hypotheses of a text, best first; none for a text without tokens."""
+        several = self.args.nbest > 1
+        for hypothesis in hypotheses:
+            aligned = f"\t{hypothesis.alignment}" if self.args.alignments else ""
+            if several:
+                print(f"{self.number}\t{hypothesis.score:.4f}\t{hypothesis.text}{aligned}")
+            elif text := hypothesis.text.strip() + aligned:
+                print(gap(self.line), text, sep="", end="")
+                self.line = text
+        if ends:
+            print(end="" if several else "\n")
+            self.number, self.line = self.number + 1, ""
+
+
 def run(args) -> int:
     _check(args)
     import_plugin()
     translator = _translator(args)
     from tqdm import tqdm
 
-    texts = lines_of(sys.stdin.buffer.read(), "standard input")
-    if args.document:
-        parts = [windows(text, args.window or _WINDOW) for text in paragraphs(texts)]
-    else:
-        parts = [[text] for text in texts]
-    parts = [[part for part in of if part.strip()] for of in parts]
-    cut = _Cut(translator.longest)
-    with tqdm(total=sum(map(len, parts)), unit="line", disable=None, file=sys.stderr) as bar:
-        for first in range(0, len(parts), _LINES):
-            some = parts[first : first + _LINES]
-            encoded = [[tokens for part in of if len(tokens := translator.encode(part)) > 1] for of in some]
-            translated = iter(translator.translate([cut(tokens) for of in encoded for tokens in of], bar.update))
-            for number, of in enumerate(encoded, first):
-                _write(number, [next(translated) for _ in of], args)
+    cut, output = _Cut(translator.longest), _Output(args)
+    quiet = True if sys.stdin.isatty() else None  # None: unless standard error is a terminal
+    with tqdm(unit="line", disable=quiet, file=sys.stderr) as bar:
+        for block in _blocks(args):
+            encoded = [(translator.encode(text) if text.strip() else (), ends) for text, ends in block]
+            sources = [cut(tokens) for tokens, _ in encoded if len(tokens) > 1]
+            translated = iter(translator.translate(sources, bar.update))
+            for tokens, ends in encoded:
+                output.write(next(translated) if len(tokens) > 1 else [], ends)
+            sys.stdout.flush()
     if cut.count:
         print(f"sources cut at {cut.longest} tokens, the positions of the model: {cut.count}", file=sys.stderr)
     return 0
-
-
-def _write(number: int, translated: list, args) -> None:
-    if args.nbest == 1:
-        aligned = "".join(f"\t{of[0].alignment}" for of in translated) if args.alignments else ""
-        print(joined(of[0].text for of in translated) + aligned)
-        return
-    for one in (one for of in translated for one in of):
-        print(f"{number}\t{one.score:.4f}\t{one.text}" + (f"\t{one.alignment}" if args.alignments else ""))

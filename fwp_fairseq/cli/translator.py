@@ -181,6 +181,7 @@ class Translator:
             self.task.build_dataset_for_inference(sources, lengths),
             max_tokens=max([self.max_tokens, *lengths]),
             max_positions=self.model.max_positions(),
+            disable_iterator_cache=True,  # the task would keep every block
         ).next_epoch_itr(shuffle=False)
         found: dict[int, list[Translation]] = {}
         for sample in batches:

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from fwp_fairseq.cli.bleu_tokenizer import tokenizer_of
-from fwp_fairseq.cli.paragraphs import count_words, paragraphs, windows
+from fwp_fairseq.cli.paragraphs import Windows, count_words, windows
 
 NAMES = {"Japanese": "ja-mecab", "Korean": "ko-mecab"}  # where they are installed
 # Two sentences (in Thai two clauses), and the words of the first.
@@ -24,6 +24,38 @@ TEXTS = {
     "Armenian": ("Ես գնացի շուկա։", "Այսօր եղանակը լավ է։", 3),
     "Amharic": ("ወደ ገበያ ሄድኩ።", "ዛሬ አየሩ ጥሩ ነው።", 3),
 }
+
+
+def cut(lines: list[str], words: int, size: int = 10**9) -> list[tuple[str, bool]]:
+    """The windows of lines that come ``size`` at a time, each with True if its paragraph ends there."""
+    cutter = Windows(words)
+    taken = [part for at in range(0, len(lines), size) for part in cutter.take(lines[at : at + size])]
+    return [*taken, *cutter.end()]
+
+
+def paragraphs(lines: list[str]) -> list[str]:
+    found = cut(lines, 10**9)
+    assert all(ends for _, ends in found)
+    return [text for text, _ in found]
+
+
+PIECES = [
+    *("Er kam", "spät. Sie", 'sagte: "Ja.', '" Danach', "z. B. 12", "oder so. Nein! Doch?", "他说：「你好。", "」真的"),
+    *("吗？！ 3.", "5 m", "", "", "Ende… dann", "U.S. law.", "(Siehe S.", "7.) gut.", "a.", "a.", ""),
+]
+
+
+@pytest.mark.parametrize("size", [1, 2, 7])
+@pytest.mark.parametrize("words", [1, 5, 12])
+def test_windows_do_not_depend_on_how_the_lines_come(words, size):
+    lines = [PIECES[number * 7 % len(PIECES)] for number in range(120)] + PIECES
+    lines += [part for first, second, _ in TEXTS.values() for part in (first[:7], f"{first[7:]} {second}", second)]
+    assert cut(lines, words, size) == cut(lines, words)
+    cutter = Windows(words)
+    assert sum(ends for line in lines for _, ends in cutter.take([line])) >= 12
+    for _ in range(100):
+        assert len(list(cutter.take(["A sentence of six words. And."]))) <= 2
+    assert len(cutter._text) < 200, "what is held grows with the paragraph"
 
 
 @pytest.mark.parametrize("language", TEXTS)

@@ -1,7 +1,10 @@
 """`fwp translate` beside fairseq-interactive, on a model with fast weights at every site."""
 
 import os
+import signal
 import subprocess
+import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -99,6 +102,80 @@ def test_a_document(text, translate):
     single = translate(f"{a}\n{b}\n{c}\n", *LIMITS).stdout.splitlines()
     assert found.returncode == 0, found.stderr
     assert found.stdout.splitlines() == [f"{single[0]} {single[1]}", "", single[2]]
+
+
+# A shell in the background starts its commands with SIGINT ignored; a terminal does not.
+INTERRUPTIBLE = """
+import signal
+signal.signal(signal.SIGINT, signal.default_int_handler)
+from fwp_fairseq import cli
+exit(cli.main())
+"""
+
+
+@pytest.fixture
+def chat(tools, mixed):
+    """Starts the command; its input and output are pipes."""
+    started = []
+
+    def start(*arguments) -> subprocess.Popen:
+        given = ["--cpu", "--data", tools.folder / "bin", "--spm", tools.folder / "spm.model", *arguments]
+        command = [sys.executable, "-c", INTERRUPTIBLE, "translate", tools.folder / "mixed", *LIMITS, *given]
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+        started.append(subprocess.Popen([str(word) for word in command], bufsize=0, env=ENVIRONMENT, **pipes))
+        ends = threading.Timer(200, started[-1].kill)  # so that a command that waits does not keep the tests
+        ends.daemon = True
+        ends.start()
+        return started[-1]
+
+    yield start
+    for process in started:
+        process.kill()
+        process.wait()
+        for file in (process.stdin, process.stdout, process.stderr):
+            file.close()
+
+
+def test_a_line_is_answered_before_the_next_one_is_written(text, translate, chat):
+    lines = text.splitlines()[:3]
+    expected = translate("\n".join(lines) + "\n", *LIMITS).stdout.splitlines()
+    process = chat()
+    for line, translation in zip(lines, expected, strict=True):
+        process.stdin.write(f"{line}\n".encode())
+        assert process.stdout.readline().decode() == f"{translation}\n"
+    process.send_signal(signal.SIGINT)
+    assert process.wait(30) == 130 and process.stdout.read() == b""
+    assert b"fwp: stopped\n" in process.stderr.read()
+
+
+def test_nobody_reads_the_translations_any_more(text, chat):
+    process = chat()
+    line = text.splitlines()[0]
+    process.stdin.write(f"{line}\n".encode())
+    assert process.stdout.readline()
+    process.stdout.close()
+    process.stdin.write(f"{line}\n".encode())
+    assert process.wait(30) == 0 and b"rror" not in process.stderr.read()
+
+
+def test_what_came_before_a_line_that_is_not_utf8_is_translated(text, chat):
+    process = chat()
+    process.stdin.write(f"{text.splitlines()[0]}\n".encode() + b"gr\xfcn\n")
+    process.stdin.close()
+    assert process.stdout.read().count(b"\n") == 1 and process.wait(30) == 1
+    said = "fwp translate: error: standard input: expected UTF-8 text, actual byte 0xfc at position 2 of line 2\n"
+    assert said in process.stderr.read().decode()
+
+
+def test_windows_of_a_paragraph_are_written_as_they_are_complete(text, translate, chat):
+    a, b, c, d = (f"{line.strip(' .')}." for line in text.splitlines()[:4])
+    single = translate(f"{a}\n{b}\n{c}\n{d}\n", *LIMITS).stdout.splitlines()
+    process = chat("--document", "--window", len(a.split()))
+    process.stdin.write(f"{a}\n{b}\n{c}\n".encode())
+    assert process.stdout.read(len(single[0].encode())).decode() == single[0]
+    process.stdin.write(f"\n{d}\n".encode())
+    process.stdin.close()
+    assert process.stdout.read().decode() == f" {single[1]} {single[2]}\n\n{single[3]}\n"
 
 
 @pytest.mark.parametrize("task", [{"_name": "other"}, {"_name": "other", "source_lang": None, "lang_pairs": "a-b,a-c"}])
