@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Learns to say the last value that was written under a key, with three kinds of attention.
+"""Learns to say the last value that was written under a key, with four kinds of attention.
 
 python examples/last_value.py needs torch alone and no text, and takes about a minute on one CPU core; with matplotlib
 it draws the accuracies into --out. A sequence is key, value, key, value, ... of 8 keys and 8 values, 16 pairs long, and
@@ -9,6 +9,7 @@ which is what the delta rule does.
 
 import argparse
 import sys
+from functools import partial
 from pathlib import Path
 
 if __name__ == "__main__":
@@ -17,11 +18,12 @@ if __name__ == "__main__":
 import torch
 from torch import Tensor, nn
 
-from fwp_fairseq.layers import FastWeightAttention
+from fwp_fairseq.layers import FastWeightAttention, SoftmaxAttention
 from fwp_fairseq.tables.plot import Plot, Series, draw
 
 KEYS, VALUES, PAIRS, WIDTH = 8, 8, 16, 64
 ATTENTIONS = {
+    "softmax": {"kind": "softmax"},
     "delta": {"kind": "delta"},  # the attention of the hybrids: ELU+1, features of length 1, a norm of the output
     "dpfp": {"kind": "dpfp"},  # linear attention
     "dpfp with the delta rule": {"kind": "dpfp", "update_rule": "delta"},  # without what the rule needs beside it
@@ -29,10 +31,11 @@ ATTENTIONS = {
 
 
 class Block(nn.Module):
-    def __init__(self, **attention):
+    def __init__(self, kind: str, **options):
         super().__init__()
+        attention = SoftmaxAttention if kind == "softmax" else partial(FastWeightAttention, kind)
         self.norms = nn.ModuleList(nn.LayerNorm(WIDTH) for _ in range(2))
-        self.attention = FastWeightAttention(embed_dim=WIDTH, num_heads=4, **attention)
+        self.attention = attention(embed_dim=WIDTH, num_heads=4, **options)
         self.ffn = nn.Sequential(nn.Linear(WIDTH, 4 * WIDTH), nn.GELU(), nn.Linear(4 * WIDTH, WIDTH))
 
     def forward(self, x: Tensor) -> Tensor:

@@ -150,6 +150,8 @@ def read_text(args: argparse.Namespace) -> str:
 def build(args: argparse.Namespace, characters: int) -> FastWeightDecoder:
     torch.set_num_threads(args.threads)
     torch.manual_seed(args.seed)
+    if args.kind == "softmax":
+        raise Refused("--kind softmax: its state grows with the text, expected fast weights", 2)
     try:
         model = FastWeightDecoder(
             args.kind, characters, embed_dim=args.embed_dim, num_heads=args.heads, num_layers=args.layers

@@ -83,7 +83,7 @@ def test_last_values_are_those_of_a_loop():
         (("--prompt", "Müller"), "--prompt: ['ü'] are not in the text"),
         (
             ("--kind", "softmax"),
-            "feature_map = 'softmax', expected one of elu, dpfp, favor, relu, t2r, hedgehog, rfa, identity",
+            "--kind softmax: its state grows with the text, expected fast weights",
         ),
     ],
     ids=str,

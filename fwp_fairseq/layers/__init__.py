@@ -5,5 +5,6 @@ The attention of the fairseq models is the same :class:`FastWeightAttention` beh
 
 from .attention import FastWeightAttention
 from .decoder import DecoderState, FastWeightDecoder
+from .softmax import KeysAndValues, SoftmaxAttention
 
-__all__ = ["DecoderState", "FastWeightAttention", "FastWeightDecoder"]
+__all__ = ["DecoderState", "FastWeightAttention", "FastWeightDecoder", "KeysAndValues", "SoftmaxAttention"]

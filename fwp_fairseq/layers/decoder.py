@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from ..memories import State
 from ..memories.start import reset_parts
 from .attention import FastWeightAttention
+from .softmax import SoftmaxAttention
 
 # The state of every layer.
 DecoderState = tuple[State, ...]
@@ -19,7 +20,10 @@ class DecoderLayer(nn.Module):
     def __init__(self, kind: str, embed_dim: int, num_heads: int, ffn_dim: int, dropout: float, **attention: Any):
         super().__init__()
         self.attention_norm = nn.LayerNorm(embed_dim)
-        self.attention = FastWeightAttention(kind, embed_dim, num_heads, causal=True, **attention)
+        if kind == "softmax":
+            self.attention = SoftmaxAttention(embed_dim, num_heads, **attention)
+        else:
+            self.attention = FastWeightAttention(kind, embed_dim, num_heads, causal=True, **attention)
         self.ffn_norm = nn.LayerNorm(embed_dim)
         self.ffn = nn.Sequential(nn.Linear(embed_dim, ffn_dim), nn.GELU(), nn.Linear(ffn_dim, embed_dim))
         self.dropout = nn.Dropout(dropout)
@@ -49,7 +53,8 @@ class FastWeightDecoder(nn.Module):
     carry states through a text in this way, also without positions.
 
     Args:
-        kind: as in :class:`FastWeightAttention`, one whose writes depend on their order, such as ``"gated"``.
+        kind: as in :class:`FastWeightAttention`, one whose writes depend on their order, such as ``"gated"``; or
+            ``"softmax"``, the baseline, whose state grows with the text.
         vocabulary: number of tokens.
         embed_dim, num_heads: as in :class:`FastWeightAttention`.
         num_layers: number of layers.

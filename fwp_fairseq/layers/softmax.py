@@ -1,0 +1,113 @@
+"""Softmax attention with the interface of the layers with fast weights: the baseline to compare them with."""
+
+import math
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import scaled_dot_product_attention
+
+from ..ops import state as states
+
+
+@states.registered
+class KeysAndValues(NamedTuple):
+    """All that was written: k and v (B, H, S, d_key), and pads (B, S), True where nothing is read."""
+
+    k: Tensor
+    v: Tensor
+    pads: Tensor
+
+
+class SoftmaxAttention(nn.Module):
+    """Computes softmax(q K^T / sqrt(d_key)) V (Vaswani et al. 2017) in place of :class:`FastWeightAttention`.
+
+    It is called in the same way, and has the same names and initialisation of the projections. Its state holds every
+    key and value: 2 d_key numbers per head and position, all of which a position reads.
+
+    Args:
+        embed_dim, num_heads, causal, source_dim: as in :class:`FastWeightAttention`.
+        dropout: share of the attention weights that training drops.
+
+    Raises:
+        ValueError: embed_dim is not divisible by num_heads, or a source is given to causal attention.
+    """
+
+    def __init__(
+        self,
+        embed_dim: int,
+        num_heads: int,
+        *,
+        causal: bool = True,
+        source_dim: int | None = None,
+        dropout: float = 0.0,
+    ):
+        super().__init__()
+        if num_heads < 1 or embed_dim % num_heads:
+            raise ValueError(f"embed_dim = {embed_dim} is not divisible by num_heads = {num_heads}")
+        if causal and source_dim not in (None, embed_dim):
+            raise ValueError(f"source_dim = {source_dim} contradicts causal = True, which has no source; expected None")
+        self.num_heads, self.causal, self.dropout = num_heads, causal, dropout
+        source_dim = source_dim or embed_dim
+        self.k_proj, self.v_proj = nn.Linear(source_dim, embed_dim), nn.Linear(source_dim, embed_dim)
+        self.q_proj, self.out_proj = nn.Linear(embed_dim, embed_dim), nn.Linear(embed_dim, embed_dim)
+        gain = 1 / math.sqrt(2) if source_dim == embed_dim else 1.0
+        for projection in (self.k_proj, self.v_proj, self.q_proj):
+            nn.init.xavier_uniform_(projection.weight, gain=gain)
+        nn.init.xavier_uniform_(self.out_proj.weight)
+        nn.init.zeros_(self.out_proj.bias)
+
+    def forward(
+        self,
+        x: Tensor,
+        source: Tensor | None = None,
+        *,
+        state: KeysAndValues | None = None,
+        key_padding_mask: Tensor | None = None,
+        return_state: bool = True,
+    ) -> tuple[Tensor, KeysAndValues | None]:
+        """Writes ``source``, or x itself, behind a state, and reads with every position of x.
+
+        Shapes, masks and results are those of :meth:`FastWeightAttention.forward`. A position before which there are
+        only pads reads zeros.
+        """
+        if source is not None and self.causal:
+            raise ValueError("source is given to causal attention, expected None: it writes its own input")
+        written = x if source is None else source
+        if key_padding_mask is None:
+            key_padding_mask = torch.zeros(written.shape[:2], dtype=torch.bool, device=x.device)
+        after = KeysAndValues(self._heads(self.k_proj, written), self._heads(self.v_proj, written), key_padding_mask)
+        if state is not None:
+            dimensions = KeysAndValues(2, 2, 1)
+            after = KeysAndValues(*(torch.cat(pair, at) for *pair, at in zip(state, after, dimensions, strict=True)))
+        return self._attend(x, after), after if return_state else None
+
+    def read(self, x: Tensor, state: KeysAndValues) -> Tensor:
+        """Reads from a state with x (B, T, embed_dim), and writes nothing; only with ``causal=False``."""
+        if self.causal:
+            raise ValueError("read is for attention with causal=False; causal attention writes what it reads with")
+        return self._attend(x, state)
+
+    def step(self, x: Tensor, state: KeysAndValues | None = None) -> tuple[Tensor, KeysAndValues]:
+        """Continues causal attention by one position, x (B, embed_dim): (out (B, embed_dim), state)."""
+        if not self.causal:
+            raise ValueError("step is for attention with causal=True; read takes the state that forward returned")
+        out, state = self(x[:, None], state=state)
+        return out[:, 0], state
+
+    def _heads(self, projection: nn.Linear, x: Tensor) -> Tensor:
+        """(B, H, L, d_key) of x (B, L, width)."""
+        return projection(x).unflatten(-1, (self.num_heads, -1)).transpose(1, 2)
+
+    def _attend(self, x: Tensor, state: KeysAndValues) -> Tensor:
+        visible = ~state.pads[:, None, None]
+        if self.causal:
+            targets, sources = x.shape[1], state.k.shape[2]
+            visible = visible & visible.new_ones(targets, sources).tril(sources - targets)
+        some = visible.any(-1, keepdim=True)
+        dropout = self.dropout if self.training else 0.0
+        # Where nothing is visible softmax has no value: all is read there, and left out of the result.
+        read = scaled_dot_product_attention(
+            self._heads(self.q_proj, x), state.k, state.v, attn_mask=visible | ~some, dropout_p=dropout
+        )
+        return self.out_proj((read * some).transpose(1, 2).flatten(2))
