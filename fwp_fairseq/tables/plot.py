@@ -11,7 +11,8 @@ from textwrap import fill
 
 FORMATS = ("png", "svg", "pdf")
 UPRIGHT = 7  # names below an axis; more are turned
-_AT_LINES, _LONGEST = 10, 36  # so many names stand at the lines, if none has more characters; else there is a legend
+_AT_LINES = 14  # lines of text in names that stand at the lines of the plot; if there are more, there is a legend
+_WIDEST = 30  # characters in each of them
 _NEAR = 0.75  # of the width: names of points further to the right stand beside the axes
 _APART = 7  # points of the page between markers of two series at the same x
 _LEGEND = 12  # characters of a legend in an inch of the figure
@@ -119,7 +120,7 @@ def draw(plot: Plot, kind: str) -> bytes:
                     entries[label] = handle
         height = size[1] + _LINE * max(map(_lines_of_names, panels))  # the axes keep their height
         figure.set_figheight(height)
-        if plot.rows == 1 and len(entries) <= _AT_LINES and max(map(len, entries), default=0) <= _LONGEST:
+        if plot.rows == 1 and sum(1 + fill(label, _WIDEST).count("\n") for label in entries) <= _AT_LINES:
             _name_lines(figure, [*zip(panels, axes, strict=False)], groups)
         else:
             _add_legend(figure, entries)
@@ -166,7 +167,7 @@ def _name_lines(figure, panels: list, groups: list[str]) -> None:
 
 def _name(axes, text: str, at: tuple[float, float], colour: str):
     return axes.annotate(
-        text,
+        fill(text, _WIDEST),
         at,
         xytext=(8, 0),
         textcoords="offset points",
