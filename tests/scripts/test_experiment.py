@@ -107,7 +107,9 @@ def test_every_row_is_recorded_once_and_not_run_again(root, capsys):
     assert "--lr: expected" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("name", ["bleu_vs_d_dot", "by_site", "documents", "language_models"])
+@pytest.mark.parametrize(
+    "name", ["bleu_vs_d_dot", "by_site", "conversion", "documents", "documents_conversion", "language_models"]
+)
 def test_a_rehearsal_has_every_row_and_its_help_names_them(name, capsys):
     """But for those that differ in the length of the training alone."""
     recipe = importlib.import_module(f"scripts.experiments.{name}.recipe")

@@ -100,6 +100,6 @@ SMOKE = replace(
     training=QUICKSTART.training | {"--max-tokens": 1000, "--warmup-updates": 5, "--disable-validation": True},
     long=30,
     smoke=True,
-    rows=tuple(replace(row, transfer=min(row.transfer, 30), updates=None) for row in ROWS),
+    rows=tuple(replace(row, transfer=min(row.transfer, 30), updates=None) for row in (*ROWS, *AT_ONCE)),
 )
 PRESETS = {preset.name: preset for preset in (QUICKSTART, MULTI30K, SMOKE)}
