@@ -62,7 +62,9 @@ def _own(cfg, site: str, option: Option):
 
 def _chosen(cfg, site: str, option: Option):
     own = _own(cfg, site, option)
-    return _common(cfg, option) if own is None else own
+    if own is not None:
+        return own
+    return _common(cfg, option) if site in option.sites else option.default
 
 
 def _flag(cfg, site: str, name: str) -> str:

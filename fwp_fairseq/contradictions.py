@@ -51,6 +51,9 @@ def _of_the_map(options: SiteOptions, site: str) -> Iterator[Contradiction]:
     if options.source_window is not None:
         why = "fast weights keep no positions of the source"
         yield Contradiction(("source_window", "feature_map"), why, "left out, or softmax attention")
+    if options.positions != "none":
+        why = "only the scores of softmax attention can be turned by positions"
+        yield Contradiction(("positions", "feature_map"), why, "none, or softmax attention")
     if options.directions != "redrawn" and not issubclass(phi, RandomFeatures):
         yield Contradiction(("directions", "feature_map"), "this map has no random directions", "redrawn")
     if options.output_norm != "none" and options.normalizes[1]:

@@ -164,6 +164,21 @@ OPTIONS: dict[str, Option] = {option.name: option for option in (
         sites=("cross",), of_softmax=True, kept="never",
     ),
     Option(
+        "positions", "positions in the scores", "none",
+        {"none": "those of the embeddings alone", "rotary": "queries and keys are turned by angles of their positions"},
+        "the positions that the scores of softmax attention depend on; with rotary a score depends on the distance of "
+        "query and key, and in cross-attention on that along the source, where the target's positions count times the "
+        "ratio of the lengths in the training set",
+        of_softmax=True,
+    ),
+    Option(
+        "conv_size", "size of short convolutions", None, None,
+        "in self-attention queries, keys and values are sums, with a learned weight for each coordinate, of those of "
+        "the latest N positions, in the encoder of those of N positions around (N - 1 if N is even) (default: no "
+        "convolutions)",
+        sites=("encoder", "decoder"), of_softmax=True,
+    ),
+    Option(
         "directions", "directions of random features", "redrawn",
         {"redrawn": "new ones for each update of a training", "fixed": "those of evaluation throughout"},
         "the directions of the maps favor and rfa",
@@ -247,14 +262,16 @@ class SiteOptions(_Fields):
 
     def describe(self, d_key: int) -> str:
         """One line that names everything a checkpoint's weights depend on."""
-        if self.is_softmax:
-            return "softmax"
-        depth = (self.fast_net_depth or 1) if self.fast_net == "mlp" else None
-        values = vars(self) | {
-            "d_dot": self.width(d_key), "normalizer": self.chosen_normalizer, "fast_net_depth": depth
-        }  # fmt: skip
-        return " ".join(
+        values = vars(self)
+        if not self.is_softmax:
+            depth = (self.fast_net_depth or 1) if self.fast_net == "mlp" else None
+            values = values | {
+                "d_dot": self.width(d_key), "normalizer": self.chosen_normalizer, "fast_net_depth": depth
+            }  # fmt: skip
+        first, *others = [
             f"{option.name.replace('_', '-')}={values[option.name]}"
             for option in OPTIONS.values()
+            if option.of_softmax or not self.is_softmax
             if option.kept == "always" or (option.kept == "if chosen" and values[option.name] != option.default)
-        )
+        ]
+        return " ".join(["softmax" if self.is_softmax else first, *others])

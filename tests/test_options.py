@@ -26,6 +26,9 @@ def test_a_description_names_what_differs():
     usual = "feature-map=dpfp d-dot=12 update-rule=sum normalizer=attention"
     assert SiteOptions().describe(6) == usual
     assert SiteOptions(backend="chunked", directions="fixed").describe(6) == usual
+    softmax = SiteOptions("softmax", positions="rotary", conv_size=4, update_rule="delta", source_window=8)
+    assert softmax.describe(6) == "softmax positions=rotary conv-size=4"
+    assert SiteOptions("softmax", update_rule="delta").describe(6) == "softmax"
     chosen = SiteOptions("elu", None, "delta", fast_net="mlp", recurrent="tanh", output_norm="rms")
     assert chosen.describe(6) == (
         "feature-map=elu d-dot=6 update-rule=delta normalizer=sum output-norm=rms fast-net=mlp fast-net-depth=1 "

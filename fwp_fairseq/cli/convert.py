@@ -163,13 +163,13 @@ def _own_parameters(parameters: dict, model, before: argparse.Namespace, after: 
     ``before`` and ``after`` are the options of the checkpoint and of the converted model.
     """
     from ..config import site_fast_net, site_maps
-    from ..modules import SiteAttention
+    from ..modules import CrossAttention, SelfAttention, SiteAttention
 
-    found, maps = {}, site_maps(before)
-    attentions = {f"{name}.": module for name, module in model.named_modules() if isinstance(module, SiteAttention)}
+    found, maps, ours = {}, site_maps(before), CrossAttention | SelfAttention | SiteAttention
+    attentions = {f"{name}.": module for name, module in model.named_modules() if isinstance(module, ours)}
     for prefix, attention in attentions.items():
         new = {prefix + name: tensor for name, tensor in attention.state_dict().items()}
-        same_map = maps.get(attention.site) == attention.feature_map.name
+        same_map = isinstance(attention, SiteAttention) and maps.get(attention.site) == attention.feature_map.name
         same_net = same_map and site_fast_net(before, attention.site) == site_fast_net(after, attention.site)
         kept = {}
         for kind, same in ((_MAP, same_map), (_NET, same_net)):
@@ -184,7 +184,9 @@ def _own_parameters(parameters: dict, model, before: argparse.Namespace, after: 
                 # Random directions stay float32.
                 found[name] = parameters[name] if kept[name] else tensor.to(dtype) if name in learned else tensor
             elif _OURS.fullmatch(name):
-                found[name] = parameters.get(name, tensor.to(dtype))
+                old = parameters.get(name)
+                fits = old is not None and old.shape == tensor.shape
+                found[name] = old if fits else tensor.to(dtype) if name in learned else tensor
     return found
 
 

@@ -12,9 +12,11 @@ from ..feature_maps import FEATURE_MAPS, FeatureMap
 from ..kinds import known_kind
 from ..memories import Features, Memory, Sizes, State, build_memory
 from ..memories.start import reset_parts, start, xavier
+from ..ops.state import checked, zeros
 from ..options import OPTIONS, SiteOptions
 from .head_norm import HeadNorm
 from .query_key_norm import QueryKeyNorm
+from .short_convolution import CONVOLVED, STATES, History, ShortConvolution
 
 
 class FastWeightAttention(nn.Module):
@@ -25,8 +27,13 @@ class FastWeightAttention(nn.Module):
     does both) and reads W phi(q), divided as the normaliser says (Schlag et al. 2021, Eq. 17-28; docs/equations.md has
     all of them). :mod:`..memories` has the other memories. Queries are not scaled by d_key^-1/2.
 
+    Attributes:
+        State: the named tuple that one call hands to the next.
+        keeps_history: whether it has the inputs of convolutions.
+
     Parameters: q_proj, k_proj, v_proj and out_proj with bias, named and initialised as in fairseq's attention; one
-    scale per head in ``qk_norm`` and one weight per value in ``output_norm``, if chosen; those of ``memory``.
+    scale per head in ``qk_norm`` and one weight per value in ``output_norm``, if chosen; those of ``memory``; with
+    ``conv_size`` those of the short convolutions ``q_conv``, ``k_conv`` and ``v_conv``.
 
     Args:
         kind: a kind of attention by name (:data:`..kinds.KINDS`), such as ``"delta"``; or all options of a site.
@@ -89,8 +96,14 @@ class FastWeightAttention(nn.Module):
         self.out_proj = nn.Linear(embed_dim, embed_dim)
         sizes = Sizes(self.source_dim, num_heads, self.head_dim, causal, self.gain)
         self.memory: Memory = build_memory(options, features, sizes)
+        self.keeps_history = causal and options.conv_size is not None
+        self.State = STATES[self.memory.State] if self.keeps_history else self.memory.State
         self.qk_norm = None if options.qk_norm == "none" else QueryKeyNorm(num_heads, self.head_dim, self._variance())
         self.output_norm = None if options.output_norm == "none" else HeadNorm(num_heads, self.head_dim)
+        for name in CONVOLVED:
+            size = options.conv_size
+            conv = None if size is None else ShortConvolution(embed_dim, size, causal)
+            self.register_module(f"{name}_conv", conv)
         self.dropout_module = nn.Dropout(dropout)
         for projection in (self.k_proj, self.v_proj, self.q_proj):
             start(projection, partial(xavier, gain=self.gain))
@@ -131,8 +144,9 @@ class FastWeightAttention(nn.Module):
 
         Returns:
             ``(out, state)``, out (B, T, embed_dim), and the state after the last write, a named tuple of the memory's:
-            W (B, H, d_dot, d_value) and z (B, H, d_dot) or None of a matrix; float32 for half precision. None with
-            both-ways passes.
+            W (B, H, d_dot, d_value) and z (B, H, d_dot) or None of a matrix; float32 for half precision. With
+            convolutions of causal attention it also has the conv_size - 1 latest projections. None with both-ways
+            passes.
         """
         if source is not None and self.causal:
             raise ValueError("source is given to causal attention, expected None: it writes its own input")
@@ -146,15 +160,16 @@ class FastWeightAttention(nn.Module):
         written = x if source is None else source
         self._check_input("source", written, self.source_dim)
         self._check_mask(key_padding_mask, written)
-        out, state = self.memory(
+        held, history = self.parted(state, self._rows(x))
+        out, held = self.memory(
             "attend",
-            self.queries(x),
-            *self.writes(written),
+            self.queries(x, key_padding_mask if source is None else None, history),
+            *self.writes(written, key_padding_mask, history),
             key_padding_mask=key_padding_mask,
-            state=None if state is None else self.memory.checked_state(state, self._rows(x)),
+            state=held,
             return_state=return_state and not both_ways,
         )
-        return self.output(out, x), state
+        return self.output(out, x), None if held is None else self.joined(held, history)
 
     def read(self, x: Tensor, state: State) -> Tensor:
         """What attention that is not causal reads from a state with x (B, T, embed_dim); nothing is written."""
@@ -176,25 +191,50 @@ class FastWeightAttention(nn.Module):
 
     def nothing_written(self, rows: int, like: Tensor) -> State:
         """Returns the state before anything is written, for inputs of the type and device of ``like``."""
-        return self.memory.nothing_written(rows, like)
+        return zeros(self._state_shapes(), rows, like)
 
-    def heads(self, x: Tensor, source: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """q of x, k and v of the source as they are projected: (B, T or S, H, d_key)."""
-        return self._split(self.q_proj(x)), self._split(self.k_proj(source)), self._split(self.v_proj(source))
+    def _state_shapes(self) -> State:
+        history = [(self.options.conv_size - 1, self.embed_dim)] * len(CONVOLVED) if self.keeps_history else []
+        return self.State(*self.memory.state_shapes(), *history)
+
+    def parted(self, state: State | None, rows: int) -> tuple[State | None, History]:
+        """The memory's state, and what came before by projection; both of nothing if the state is None."""
+        if state is None:
+            return None, {}
+        state = checked(state, self._state_shapes(), rows)
+        length = len(self.memory.State._fields)
+        return self.memory.State(*state[:length]), dict(zip(CONVOLVED, state[length:], strict=False))
+
+    def joined(self, held: State, history: History) -> State:
+        """The state of which :meth:`parted` makes these parts."""
+        return self.State(*held, *(history[name] for name in CONVOLVED)) if self.keeps_history else held
+
+    def heads(self, x: Tensor, source: Tensor, key_padding_mask: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:
+        """q of x, k and v of the source as they are projected and convolved: (B, T or S, H, d_key)."""
+        of_x = key_padding_mask if x is source else None
+        k, v = (self._projected(name, source, key_padding_mask, {}) for name in ("k", "v"))
+        return self._projected("q", x, of_x, {}), k, v
 
     def weights(self, q: Tensor, k: Tensor, key_padding_mask: Tensor | None = None) -> Tensor | None:
         """What projected queries read of each position, (B, H, T, S), in shares of 1; None if a fast net reads."""
         q, k = self.memory("queries", self._normed(q)), self.memory("keys", self._normed(k))
         return self.memory("weights", q, k, key_padding_mask)
 
-    def queries(self, x: Tensor) -> Tensor:
-        """What the memory takes of inputs that read."""
-        return self.memory("queries", self._normed(self._split(self.q_proj(x))))
+    def queries(self, x: Tensor, pads: Tensor | None = None, history: History | None = None) -> Tensor:
+        """What the memory takes of inputs that read.
 
-    def writes(self, source: Tensor) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
+        ``pads`` (B, T) and ``history`` are for convolutions: history has what came before x, if anything, and is given
+        what comes before the next positions.
+        """
+        return self.memory("queries", self._normed(self._projected("q", x, pads, {} if history is None else history)))
+
+    def writes(
+        self, source: Tensor, pads: Tensor | None = None, history: History | None = None
+    ) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
         """What the memory takes of inputs that write: keys, values, and further parts by name."""
-        k = self.memory("keys", self._normed(self._split(self.k_proj(source))))
-        v = self._split(self.v_proj(source))
+        history = {} if history is None else history
+        k = self.memory("keys", self._normed(self._projected("k", source, pads, history)))
+        v = self._projected("v", source, pads, history)
         return k, v, {name: self._batch_first(part) for name, part in self.memory("parts", source).items()}
 
     def output(self, out: Tensor, x: Tensor) -> Tensor:
@@ -208,9 +248,14 @@ class FastWeightAttention(nn.Module):
         """Projected queries or keys (B, L, H, d_key), of a learned length if the site has one."""
         return x if self.qk_norm is None else self.qk_norm(x)
 
-    def _split(self, x: Tensor) -> Tensor:
-        """From the caller's layout, of width C, to (B, L, H, C / H), a view."""
-        return self._batch_first(x.view(*x.shape[:-1], self.num_heads, self.head_dim))
+    def _projected(self, name: str, x: Tensor, pads: Tensor | None, history: History) -> Tensor:
+        """q, k or v (B, L, H, d_key) of inputs in the caller's layout."""
+        y, conv = self._batch_first(self.get_submodule(f"{name}_proj")(x)), getattr(self, f"{name}_conv")
+        if conv is not None:
+            y, after = conv(y, history.get(name), pads)
+            if after is not None:
+                history[name] = after
+        return y.unflatten(-1, (self.num_heads, self.head_dim))
 
     def _batch_first(self, x: Tensor) -> Tensor:
         """(B, L, ...) of the caller's layout, or the other way round."""

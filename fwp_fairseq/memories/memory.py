@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from ..numerics import state_type
 from ..ops import STRENGTHS, FastWeights
-from ..ops.state import select
+from ..ops.state import select, zeros
 from ..options import BETA_RANGES, SiteOptions
 from .decay import Decay
 from .features import Features
@@ -128,23 +128,7 @@ class Memory(nn.Module):
 
     def nothing_written(self, rows: int, like: Tensor) -> State:
         """The state before anything is written, for inputs of the type and device of ``like``."""
-        kind = state_type(like.dtype)
-        return self.State(
-            *(None if shape is None else like.new_zeros(rows, *shape, dtype=kind) for shape in self.state_shapes())
-        )
-
-    def checked_state(self, state: State, rows: int) -> State:
-        """The state, which may be a plain tuple of its tensors; ValueError if it is not one of this memory's."""
-        kind, shapes = self.State.__name__, self.state_shapes()
-        expected = {name: shape and (rows, *shape) for name, shape in zip(self.State._fields, shapes, strict=True)}
-        own = isinstance(state, self.State) or not hasattr(state, "_fields")
-        if not isinstance(state, tuple | list) or len(state) != len(shapes) or not own:
-            raise ValueError(f"state is a {type(state).__name__}, expected {kind} of shapes {expected}")
-        for (name, shape), x in zip(expected.items(), state, strict=True):
-            given = tuple(x.shape) if isinstance(x, Tensor) else x
-            if shape is not None and given != shape:
-                raise ValueError(f"state.{name} is {given}, expected shape {shape} ({kind} of {rows} rows)")
-        return self.State(*(None if shape is None else x for x, shape in zip(state, shapes, strict=True)))
+        return zeros(self.state_shapes(), rows, like)
 
     def decodes_lazily(self, k: Tensor) -> bool:
         """Whether decoding keys like these keeps recent positions in place of a state (:mod:`..ops.decoding`)."""

@@ -3,15 +3,16 @@
 import torch
 from torch import Tensor, nn
 
-from ..modules import SiteAttention
+from ..modules import CrossAttention, SelfAttention, SiteAttention
 
 BUFFER = "attention_flags"
 
 
 def _describe(model: nn.Module) -> str:
-    """The options of each kind of site that has fast weights, sorted by site; "softmax" if there is none."""
-    sites = [module for module in model.modules() if isinstance(module, SiteAttention)]
-    found = {f"{module.site}: {module.options.describe(module.head_dim)}" for module in sites}
+    """The options of each kind of site that is not fairseq's attention, sorted by site; "softmax" if there is none."""
+    sites = [module for module in model.modules() if isinstance(module, CrossAttention | SelfAttention | SiteAttention)]
+    kinds = {(module.site, module.options.describe(module.head_dim)) for module in sites}
+    found = {f"{site}: {kind}" for site, kind in kinds if kind != "softmax"}
     return "; ".join(sorted(found)) or "softmax"
 
 

@@ -26,10 +26,12 @@ from torch import Tensor, nn
 
 from ..config import FastWeightConfig, check_flags, site_config
 from ..memories.window import Window
-from ..modules import CrossAttention, SiteAttention
+from ..modules import CrossAttention, SelfAttention, SiteAttention
 from ..modules import incremental_state as states
 from ..modules.attention_plans import without_plans
+from ..options import OPTIONS, SiteOptions
 from . import attention_flags
+from .lengths import measure_lengths_before_training
 
 _SAME_AS_EMBEDDING = -1
 # The names of the arguments of a layer that are tensors of a state begin in this way.
@@ -99,12 +101,20 @@ def refuse_heads(side: str, embed_dim: int, heads: int) -> None:
 def _attention(
     layer: nn.Module, embed_dim: int, heads: int, cfg: TransformerConfig, site: str, source_dim: int | None = None
 ):
-    """Builds the attention of a site; None if its flags choose softmax."""
+    """Builds the attention of a site; None if its flags choose fairseq's own, or softmax cross-attention."""
     side = "encoder" if site == "encoder" else "decoder"
     refuse_heads(side, embed_dim, heads)
     options = site_config(cfg, site, embed_dim // heads)
-    if options.is_softmax:
+    if options.is_softmax and site == "cross":
         return None
+    noise = {"q_noise": layer.quant_noise, "qn_block_size": layer.quant_noise_block_size}
+    if options.is_softmax:
+        own = [OPTIONS[name].flag(site) for name in ("positions", "conv_size") if _is_chosen(options, name)]
+        if not own:
+            return None
+        refuse_xformers(cfg, own[0])
+        refuse_odd_width(options, site, embed_dim // heads)
+        return SelfAttention(embed_dim, heads, site=site, options=options, dropout=cfg.attention_dropout, **noise)
     if options.passes == "both-ways" and heads % 2:
         raise ValueError(
             f"--fwp-{site}-passes both-ways contradicts --{site}-attention-heads {heads}: expected an even number of "
@@ -117,9 +127,24 @@ def _attention(
         options=options,
         source_dim=source_dim,
         dropout=cfg.attention_dropout,
-        q_noise=layer.quant_noise,
-        qn_block_size=layer.quant_noise_block_size,
+        **noise,
     )
+
+
+def _is_chosen(options: SiteOptions, name: str) -> bool:
+    return getattr(options, name) != OPTIONS[name].default
+
+
+def refuse_xformers(cfg: TransformerConfig, flag: str) -> None:
+    """Raises ValueError if xformers are to compute attention that has an option which they do not know."""
+    if cfg.encoder.xformers_att_config is not None:
+        raise ValueError(f"{flag} contradicts --encoder-xformers-att-config: drop one of the two")
+
+
+def refuse_odd_width(options: SiteOptions, site: str, d_key: int) -> None:
+    """Raises ValueError for heads whose coordinates make no pairs."""
+    if options.positions == "rotary" and d_key % 2:
+        raise ValueError(f"--fwp-{site}-positions rotary: heads of width {d_key}, expected an even width")
 
 
 class FwpEncoderLayer(TransformerEncoderLayerBase):
@@ -175,10 +200,12 @@ class FwpDecoderLayer(TransformerDecoderLayerBase):
             fairseq's result.
         """
         names = [name for name in kwargs if name.startswith(_STATE)]
+        if isinstance(self.encoder_attn, CrossAttention):
+            self.encoder_attn.target_pads = kwargs.get("self_attn_padding_mask")
         if not names:
             with without_plans(self.training):
                 return super().forward(x, *args, **kwargs)
-        before, state = self.self_attn.memory.State(*(kwargs.pop(name) for name in names)), {}
+        before, state = self.self_attn.State(*(kwargs.pop(name) for name in names)), {}
         self.self_attn.store_state(state, before)
         x, attention, _ = super().forward(x, *args, incremental_state=state, **kwargs)
         return x, attention, *self.self_attn.load_state(state)
@@ -191,15 +218,24 @@ class FwpDecoderLayer(TransformerDecoderLayerBase):
             raise ValueError(
                 f"--cross-self-attention contradicts feature map {attention.options.feature_map} at the decoder site: "
                 "add --fwp-decoder-feature-map softmax or drop it"
+                if isinstance(attention, SiteAttention)
+                else "--cross-self-attention contradicts positions and convolutions of the decoder's self-attention: "
+                "drop --fwp-decoder-positions and --fwp-decoder-conv-size, or drop it"
             )
         return attention
 
     def build_encoder_attention(self, embed_dim, cfg):
         heads, source_dim = cfg.decoder.attention_heads, cfg.encoder.embed_dim
-        return _attention(self, embed_dim, heads, cfg, "cross", source_dim) or CrossAttention(
+        if (attention := _attention(self, embed_dim, heads, cfg, "cross", source_dim)) is not None:
+            return attention
+        options = site_config(cfg, "cross", embed_dim // heads)
+        if options.positions != "none":
+            refuse_xformers(cfg, "--fwp-cross-positions")
+            refuse_odd_width(options, "cross", embed_dim // heads)
+        return CrossAttention(
             embed_dim,
             heads,
-            window=site_config(cfg, "cross", embed_dim // heads).source_window,
+            options=options,
             kdim=source_dim,
             vdim=source_dim,
             dropout=cfg.attention_dropout,
@@ -331,6 +367,7 @@ class FwpTransformer(TransformerModelBase):
         cfg = nested(cfg)
         check_flags(cfg)
         model = super().build_model(cfg, task)
+        measure_lengths_before_training(model, task)
         if getattr(getattr(task, "cfg", None), "load_alignments", False):  # guided alignment learns from the weights
             for layer in model.decoder.layers.children():
                 if isinstance(layer.encoder_attn, SiteAttention):

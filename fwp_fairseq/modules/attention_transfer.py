@@ -97,7 +97,7 @@ class AttentionTransfer:
 
     def _compare(self, attention, query, key, key_padding_mask) -> tuple[Tensor, Tensor]:
         """Returns the output of softmax attention (T, B, C), and the distances (B, T)."""
-        q, k, v = attention.heads(query, key)
+        q, k, v = attention.heads(query, key, key_padding_mask)
         a = softmax_weights(q, k, key_padding_mask, attention.causal)
         b = attention.weights(q, k, key_padding_mask).transpose(0, 1)
 

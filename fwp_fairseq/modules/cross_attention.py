@@ -5,9 +5,13 @@ from fairseq.modules import MultiheadAttention
 from torch import Tensor, nn
 
 from ..numerics import state_type
+from ..options import SiteOptions
 from . import incremental_state as states
+from .rotary import CrossPositions, turned
 from .shared_source import SharedSource
 from .source_window import SourceWindow
+
+_STOCK = SiteOptions("softmax")
 
 
 class CrossAttention(MultiheadAttention):
@@ -20,17 +24,21 @@ class CrossAttention(MultiheadAttention):
     down which source each of them reads; without this, every row has a source of its own.
 
     Everything else is left to fairseq: training, scoring, decoding under autograd, and the options that change keys or
-    weights (bias_k, add_zero_attn, xformers).
+    weights (bias_k, add_zero_attn, xformers). With rotary positions, which fairseq has not, nothing is.
 
     Args:
-        window: how many positions of its source a step reads (:mod:`.source_window`), with other results than fairseq's
-            and without weights; None for all.
+        options: of this site. ``source_window`` is how many positions of its source a step reads
+            (:mod:`.source_window`), with other results than fairseq's and without weights; ``positions`` can be rotary.
 
+    Attributes:
+        target_pads: (R, T), True at pads of the next call's queries, which take no position; None if there are none.
     """
 
-    def __init__(self, *args, window: int | None = None, **kwargs):
+    def __init__(self, *args, options: SiteOptions = _STOCK, **kwargs):
         super().__init__(*args, **kwargs)
-        self.window = window
+        self.site, self.options, self.window = "cross", options, options.source_window
+        self.positions = None if options.positions == "none" else CrossPositions(self.head_dim)
+        self.target_pads: Tensor | None = None
         self._is_asked = True
 
     @property
@@ -66,12 +74,20 @@ class CrossAttention(MultiheadAttention):
         """
         saved = states.load(self, incremental_state)
         source, rows = saved.get("source"), states.handed_rows(incremental_state)
+        angle, saved = self._query_angles(query, saved)
         if source is None and not (static_kv and incremental_state is not None and self._can_share(attn_mask)):
-            if rows is not None and not saved:
+            if rows is not None and (self.positions is not None or not saved):
                 key = value = key.index_select(1, rows.flatten())
                 key_padding_mask = (
                     None if key_padding_mask is None else key_padding_mask.index_select(0, rows.flatten())
                 )
+            if self.positions is not None:
+                if incremental_state is not None:
+                    states.store(self, incremental_state, saved)
+                if before_softmax or attn_mask is not None:
+                    raise NotImplementedError("before_softmax and attn_mask: cross-attention with positions has none")
+                source = self._write(key, key_padding_mask, None, None)
+                return self._shown(*self._read(query, source, angle), query, need_weights, need_head_weights)
             return super().forward(
                 query, key, value, key_padding_mask, incremental_state, need_weights, static_kv, attn_mask,
                 before_softmax, need_head_weights,
@@ -79,12 +95,31 @@ class CrossAttention(MultiheadAttention):
         if torch.is_grad_enabled():
             raise RuntimeError("decoding began under torch.no_grad() and cannot be differentiated from here on")
         if source is None:
-            source = self._write(key, key_padding_mask, rows)
-            states.store(self, incremental_state, {"source": source})
+            source = self._write(key, key_padding_mask, rows, self.window)
+            saved = saved | {"source": source}
+        states.store(self, incremental_state, saved)
         if isinstance(source, SourceWindow):
-            return torch.cat([self._read_near(one, key, rows, source) for one in query.split(1)]), None
-        out, weights = self._read(query, source)
-        if not (self.shows_weights_in_steps and (need_weights or need_head_weights)):
+            angles = [None] * len(query) if angle is None else angle.split(1)
+            near = zip(query.split(1), angles, strict=True)
+            return torch.cat([self._read_near(one, turn, key, rows, source) for one, turn in near]), None
+        need_weights, need_head_weights = (x and self.shows_weights_in_steps for x in (need_weights, need_head_weights))
+        return self._shown(*self._read(query, source, angle), query, need_weights, need_head_weights)
+
+    def _query_angles(self, query: Tensor, saved: dict) -> tuple[Tensor | None, dict]:
+        """The angles (T, R, 1, P) of queries, and what is saved with the number of tokens up to the last one, (R,)."""
+        if self.positions is None:
+            return None, saved
+        tokens = query.new_ones(query.shape[:2], dtype=torch.int64)
+        if self.target_pads is not None:
+            tokens = (~self.target_pads.bool()).long().T
+        after = tokens.cumsum(0) + saved.get("tokens", 0)
+        return self.positions.target_angles(after - 1, query), saved | {"tokens": after[-1]}
+
+    @staticmethod
+    def _shown(
+        out: Tensor, weights: Tensor, query: Tensor, need_weights: bool, need_head_weights: bool
+    ) -> tuple[Tensor, Tensor | None]:
+        if not (need_weights or need_head_weights):
             return out, None
         weights = _of_rows(weights, len(query))
         return out, weights if need_head_weights else weights.mean(0)
@@ -93,34 +128,48 @@ class CrossAttention(MultiheadAttention):
         changes_keys = self.bias_k is not None or self.add_zero_attn or self.use_xformers
         return not torch.is_grad_enabled() and attn_mask is None and not changes_keys and not self.training
 
-    def _write(self, key: Tensor, key_padding_mask: Tensor | None, rows: Tensor | None) -> SharedSource | SourceWindow:
+    def _write(
+        self, key: Tensor, key_padding_mask: Tensor | None, rows: Tensor | None, window: int | None
+    ) -> SharedSource | SourceWindow:
         rows = _rows_of(key, rows)
         sources, beam = rows[:, 0], rows.shape[1]
         pads = None if key_padding_mask is None else key_padding_mask.bool().index_select(0, sources)
-        if self.window is not None and self.window < len(key):
+        if window is not None and window < len(key):
             tokens = sources.new_ones(len(sources), len(key)) if pads is None else (~pads).long()
-            return SourceWindow(self.window, tokens.repeat_interleave(beam, 0), beam)
-        return SharedSource(*(x.index_select(0, sources) for x in self._project(key)), pads, beam)
+            return SourceWindow(window, tokens.repeat_interleave(beam, 0), beam)
+        position = torch.arange(len(key), device=key.device)[:, None]
+        if key_padding_mask is not None:
+            position = position - (~key_padding_mask.bool()).int().argmax(1)
+        return SharedSource(*(x.index_select(0, sources) for x in self._project(key, position)), pads, beam)
 
-    def _project(self, key: Tensor) -> tuple[Tensor, Tensor]:
-        """Keys (N, H, d, S) and values (N, H, S, d) of sources (S, N, C)."""
+    def _project(self, key: Tensor, position: Tensor) -> tuple[Tensor, Tensor]:
+        """Keys (N, H, d, S) and values (N, H, S, d) of sources (S, N, C) at positions (S, N or 1)."""
         k, v = (proj(key).unflatten(-1, (self.num_heads, -1)) for proj in (self.k_proj, self.v_proj))  # (S, N, H, d)
+        if self.positions is not None:
+            k = turned(k, self.positions.source_angles(position, k))
         return k.permute(1, 2, 3, 0).contiguous(), v.permute(1, 2, 0, 3).contiguous()
 
-    def _read_near(self, query: Tensor, key: Tensor, rows: Tensor | None, source: SourceWindow) -> Tensor:
+    def _read_near(
+        self, query: Tensor, angle: Tensor | None, key: Tensor, rows: Tensor | None, source: SourceWindow
+    ) -> Tensor:
         """What the rows of query (1, R, C) read in their windows."""
         hidden = source.hidden(key, _rows_of(key, rows).flatten(), self._project)
-        out, weights = self._read(query, source.stretch, hidden)
+        out, weights = self._read(query, source.stretch, angle, hidden)
         source.went(_of_rows(weights, 1))
         return out
 
-    def _read(self, query: Tensor, source: SharedSource, hidden: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    def _read(
+        self, query: Tensor, source: SharedSource, angle: Tensor | None, hidden: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
         """What the rows of query (T, R, C) read of their sources, and the weights (N, H, R / N T, S).
 
-        ``hidden`` (R, S) is True at what a row does not read, of one position, T = 1.
+        ``angle`` (T, R, 1, P) turns queries, None if there are no positions. ``hidden`` (R, S) is True at what a row
+        does not read, of one position, T = 1.
         """
         length, sources, beam = len(query), len(source.keys), source.beam
-        q = (self.q_proj(query) * self.scaling).view(length, sources, beam, self.num_heads, self.head_dim)
+        q = (self.q_proj(query) * self.scaling).unflatten(-1, (self.num_heads, self.head_dim))
+        q = q if angle is None else turned(q, angle)
+        q = q.unflatten(1, (sources, beam))
         q = q.permute(1, 3, 2, 0, 4).flatten(2, 3)  # (N, H, beam T, d)
         scores = q @ source.keys
         if source.pads is not None:
@@ -138,10 +187,9 @@ class CrossAttention(MultiheadAttention):
 
     def reorder_incremental_state(self, incremental_state: dict, new_order: Tensor) -> dict:
         buffer = states.load(self, incremental_state)
-        if "source" not in buffer:
+        if self.positions is None and "source" not in buffer:
             return super().reorder_incremental_state(incremental_state, new_order)
-        buffer["source"].reorder(new_order)
-        return incremental_state
+        return states.reorder(self, incremental_state, new_order)
 
 
 def _rows_of(key: Tensor, rows: Tensor | None) -> Tensor:

@@ -103,20 +103,21 @@ class SiteAttention(FairseqIncrementalState, FastWeightAttention):
         key_padding_mask = None if key_padding_mask is None else key_padding_mask.bool()
         if self.substitute is not None:
             return self.substitute(self, query, key, key_padding_mask), None
-        weights, q = None, self.queries(query)
+        weights = None
         if incremental_state is None:
             self._check_mask(key_padding_mask, key)
-            k, *written = self.writes(key)
+            q = self.queries(query, key_padding_mask if self.site != "cross" else None)
+            k, *written = self.writes(key, key_padding_mask)
             out, _ = self.memory("attend", q, k, *written, key_padding_mask=key_padding_mask)
             if (need_weights or need_head_weights) and (self.shows_weights_in_training or not self.training):
                 weights = self.memory("weights", q, k, key_padding_mask)
         elif self.site == "decoder":
-            out = self._step(q, key, key_padding_mask, saved, incremental_state)
+            out = self._step(query, key, key_padding_mask, saved, incremental_state)
         else:
             if not saved:
                 saved = {"held": self._write_source(key, key_padding_mask, states.handed_rows(incremental_state))}
                 states.store(self, incremental_state, saved)
-            out = self.memory("read", saved["held"], q)
+            out = self.memory("read", saved["held"], self.queries(query))
         return self.output(out, query), self._of_heads(weights, need_head_weights)
 
     def _refuse(self, before_softmax: bool, attn_mask: Tensor | None, incremental_state: dict | None) -> None:
@@ -129,12 +130,14 @@ class SiteAttention(FairseqIncrementalState, FastWeightAttention):
             who = "the encoder site" if self.substitute is None else "attention transfer"
             raise NotImplementedError(f"{who} takes whole sequences: expected no incremental state")
 
-    def _step(self, q, key, key_padding_mask, saved: dict, incremental_state: dict) -> Tensor:
+    def _step(self, query, key, key_padding_mask, saved: dict, incremental_state: dict) -> Tensor:
         if key_padding_mask is not None:
             key_padding_mask = key_padding_mask[:, -key.shape[0] :]
-        out, held = self.memory("step", saved.get("held"), q, *self.writes(key), key_padding_mask)
-        if held is not saved.get("held"):
-            states.store(self, incremental_state, {"held": held})
+        history = {name: saved[name] for name in saved.keys() - {"held"}}
+        q, written = self.queries(query, key_padding_mask, history), self.writes(key, key_padding_mask, history)
+        out, held = self.memory("step", saved.get("held"), q, *written, key_padding_mask)
+        if history or held is not saved.get("held"):
+            states.store(self, incremental_state, {"held": held} | history)
         return out
 
     def _write_source(self, key: Tensor, key_padding_mask: Tensor | None, rows: Tensor | None):
@@ -158,11 +161,13 @@ class SiteAttention(FairseqIncrementalState, FastWeightAttention):
 
     def store_state(self, incremental_state: dict, state: State) -> None:
         """Lets the next call with this incremental state go on from this state of the memory."""
-        states.store(self, incremental_state, {"held": state})
+        held, history = self.parted(state, len(state[0]))
+        states.store(self, incremental_state, {"held": held} | history)
 
     def load_state(self, incremental_state: dict) -> State:
         """Returns what :meth:`store_state` stored, with what was written since."""
-        return states.load(self, incremental_state)["held"]
+        saved = states.load(self, incremental_state)
+        return self.joined(saved["held"], saved)
 
     def _get_input_buffer(self, incremental_state: dict | None) -> dict:
         return states.load(self, incremental_state)

@@ -51,13 +51,14 @@ class SourceWindow:
         for name in ("begin", "first", "end", "place"):
             setattr(self, name, getattr(self, name).index_select(0, order))
 
-    def hidden(self, key: Tensor, rows: Tensor, project: Callable[[Tensor], tuple[Tensor, Tensor]]) -> Tensor:
+    def hidden(self, key: Tensor, rows: Tensor, project: Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]) -> Tensor:
         """Moves stretches where it must; returns (R, L), True at positions of the stretch outside of a row's window.
 
         Args:
             key: (S, N', C), the encoder's output.
             rows: (R,), the source in it that each row reads.
-            project: takes some of it, (L, N, C), to keys and values as :class:`SharedSource` has them.
+            project: takes some of it, (L, N, C), and how many tokens of its source are before each position, (L, N), to
+                keys and values as :class:`SharedSource` has them.
         """
         start = (self.place.long() - self.size // 2).minimum(self.end - self.size).maximum(self.first)
         if self.stretch is None or self._leaves(start):
@@ -79,5 +80,6 @@ class SourceWindow:
         low, high = start.view(-1, self.beam).aminmax(dim=1)
         length = min(key.shape[0], self.size + max(self.size, int((high - low).max())))
         at = (low + torch.arange(length, device=low.device)[:, None]).clamp(max=key.shape[0] - 1)
-        self.stretch = SharedSource(*project(key[at, rows[:: self.beam]]), None, self.beam)
+        before = at - self.first[:: self.beam]
+        self.stretch = SharedSource(*project(key[at, rows[:: self.beam]], before), None, self.beam)
         self.begin = low.repeat_interleave(self.beam)

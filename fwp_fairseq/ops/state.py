@@ -9,6 +9,8 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
+from ..numerics import state_type
+
 # A named tuple of tensors, of which some may be None.
 State = tuple
 S = TypeVar("S", bound=State)
@@ -34,3 +36,31 @@ def registered(cls: Any) -> Any:
     cls.detach, cls.select = detach, select
     torch.serialization.add_safe_globals([cls])
     return cls
+
+
+def zeros(shapes: S, rows: int, like: Tensor) -> S:
+    """Returns a state of zeros, for inputs of the type and device of ``like``; ``shapes`` are as in :func:`checked`."""
+    kind = state_type(like.dtype)
+    return type(shapes)(*(None if shape is None else like.new_zeros(rows, *shape, dtype=kind) for shape in shapes))
+
+
+def checked(state: Any, shapes: S, rows: int) -> S:
+    """Returns the state, which may be a plain tuple of its tensors.
+
+    Args:
+        state: of so many rows.
+        shapes: a state with the shape of each tensor without its rows, None in place of one that is not there.
+
+    Raises:
+        ValueError: the state is of another kind, or a tensor of another shape; it names both.
+    """
+    cls, kind = type(shapes), type(shapes).__name__
+    expected = {name: shape and (rows, *shape) for name, shape in zip(cls._fields, shapes, strict=True)}
+    own = isinstance(state, cls) or not hasattr(state, "_fields")
+    if not isinstance(state, tuple | list) or len(state) != len(shapes) or not own:
+        raise ValueError(f"state is a {type(state).__name__}, expected {kind} of shapes {expected}")
+    for (name, shape), x in zip(expected.items(), state, strict=True):
+        given = tuple(x.shape) if isinstance(x, Tensor) else x
+        if shape is not None and given != shape:
+            raise ValueError(f"state.{name} is {given}, expected shape {shape} ({kind} of {rows} rows)")
+    return cls(*(None if shape is None else x for x, shape in zip(state, shapes, strict=True)))

@@ -8,7 +8,6 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 PLUGIN = "fwp_fairseq"
 USER_DIR = ["--user-dir", PLUGIN]
-ROTARY = "scripts/plugins/rotary"  # softmax attention with rotary positions, which fairseq's Transformer has not
 TRAIN_MODULE = "fairseq_cli.train"
 # The languages of every experiment but for one preset of by_site.
 DIRECTION = {"--source-lang": "en", "--target-lang": "de"}

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from scripts.common.commands import device, flags_of, printed, words_of
+from scripts.common.commands import USER_DIR, device, flags_of, printed, words_of
 from scripts.common.folder import RecipeError
 from scripts.common.runner import run as runner
 from scripts.common.runner.gpus import Gpus
@@ -59,7 +59,7 @@ def train(run: Run, gpus: Gpus) -> list[str]:
     flags |= {"--num-workers": 2 if gpus else 0, "--log-format": "json"}
     flags |= device(gpus) or {"--distributed-world-size": world}
     task = ["--task", "translation", *words_of(_direction(preset))]
-    return ["fairseq-train", f"{run.data}/bin", *run.user_dir, *task, *run.train_words(flags)]
+    return ["fairseq-train", f"{run.data}/bin", *USER_DIR, *task, *run.train_words(flags)]
 
 
 def configuration(run: Run, gpus: Gpus) -> dict:
@@ -78,7 +78,7 @@ def decode(tool: str, run: runner.Run, checkpoint: Path, flags: dict, on_gpu: bo
     """A command of fairseq's that translates with the pieces of Multi30k or of another prepared corpus."""
     pieces = {"--bpe": "sentencepiece", "--sentencepiece-model": run.data / corpus.SENTENCEPIECE}
     flags = {"--path": checkpoint, **pieces, **flags, **device(on_gpu)}
-    return [tool, f"{run.data}/bin", *run.user_dir, *words_of(flags)]
+    return [tool, f"{run.data}/bin", *USER_DIR, *words_of(flags)]
 
 
 def generate(run: Run, gpus: Gpus) -> list[str]:

@@ -159,4 +159,5 @@ def test_every_class_that_holds_a_parameter_is_among_the_kinds():
     holders = {type(module).__name__ for module in modules if module._parameters}
     assert holders == {
         "Linear", "T2r", "Hedgehog", "Rfa", "Window", "Feedback", "Decay", "QueryKeyNorm", "HeadNorm", "WideLayerNorm",
+        "ShortConvolution",
     }  # fmt: skip

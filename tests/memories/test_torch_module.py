@@ -35,6 +35,10 @@ KINDS = {
     "mlp": {"feature_map": "hedgehog", "fast_net": "mlp", "fast_net_depth": 2, **DELTA},
     "delta-delta": {"feature_map": "elu", "fast_net": "delta", "output_norm": "rms", **DELTA},
     "fwp1991": {"feature_map": "dpfp", "fast_net": "fwp1991"},
+    "conv": {"feature_map": "elu", "conv_size": 4, **DELTA},
+    "conv-encoder": {"feature_map": "elu", "causal": False, "passes": "both-ways", "conv_size": 4, **DELTA},
+    "conv-window": {"feature_map": "hedgehog", "window": 3, "conv_size": 3},
+    "conv-rnn": {"feature_map": "elu", "fast_net": "rnn", "conv_size": 2, **DELTA},
 }
 CAUSAL = [kind for kind, options in KINDS.items() if options.get("causal", True)]
 every_kind = pytest.mark.parametrize("kind", KINDS)
@@ -46,7 +50,7 @@ def build(kind: str, seed: int = 0) -> FastWeightAttention:
     layer = FastWeightAttention("dpfp", EMBED, HEADS, **KINDS[kind]).double()
     with torch.no_grad():
         for parameter in layer.parameters():
-            if parameter.dim() == 1 or len(parameter.unique()) == 1:
+            if parameter.dim() == 1 or len(parameter.unique()) <= 2:
                 parameter.add_(0.3 * torch.randn_like(parameter))
     return layer
 
@@ -184,6 +188,8 @@ def test_compiles_as_one_graph(kind):
 @torch.no_grad()
 def test_pads_change_nothing(kind, place):
     """Neither what is read at other positions, nor the state, nor what is read from it later."""
+    if place == "within" and "conv" in kind:
+        pytest.skip("between positions a pad is one of them, with a content of zeros")
     layer, x = build(kind).eval(), inputs()
     where = {"left": [0, 1, 2], "right": [5, 6, 7], "within": [2, 4, 5]}[place]
     mask = torch.zeros(BATCH, LENGTH, dtype=torch.bool)
@@ -213,7 +219,7 @@ def test_the_whole_is_its_pieces_and_its_steps(kind):
     second, end = layer(x[:, 3:], state=state)
     again, _ = layer(x[:, 3:], state=tuple(state))
     assert_close(torch.cat([first, second], 1), whole, "model")
-    assert torch.equal(again, second) and type(end) is type(state) is layer.memory.State
+    assert torch.equal(again, second) and type(end) is type(state) is layer.State
     state = None
     for t in range(LENGTH):
         out, state = layer.step(x[:, t], state)

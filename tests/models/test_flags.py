@@ -61,6 +61,14 @@ CONTRADICTIONS = {
         {"fwp_cross_source_window": 0, "fwp_feature_map": "softmax"},
         ("--fwp-cross-source-window 0", "expected --fwp-cross-source-window 1 or more"),
     ),
+    "positions-of-fast-weights": (
+        {"fwp_positions": "rotary", "fwp_encoder_feature_map": "softmax"},
+        ("--fwp-positions rotary", "--fwp-feature-map dpfp", "decoder site", "--fwp-decoder-positions none"),
+    ),
+    "convolutions-of-cross-attention-that-has-none-of-no-size": (
+        {"fwp_conv_size": 0},
+        ("--fwp-conv-size 0", "encoder site", "--fwp-encoder-conv-size 1 or more"),
+    ),
     "heads-that-do-not-divide-the-width": (
         {"decoder_attention_heads": 5},
         ("--decoder-attention-heads 5: expected a divisor of the model's width",),

@@ -6,18 +6,15 @@ import re
 import shlex
 import subprocess
 import sys
-from types import SimpleNamespace
 
 import pytest
-import torch
 
 from scripts.common.folder import RecipeError
 from scripts.common.runner.run import Run
-from scripts.experiments.documents import corpus, evaluation, extract
+from scripts.experiments.documents import evaluation, extract
 from scripts.experiments.documents.corpus import Paragraph, text_of, windows
 from scripts.experiments.documents.evaluation import Translations, scores
 from scripts.experiments.documents.presets import SMOKE
-from scripts.experiments.documents.recipe import EXPERIMENT
 from tests.pages import ROOT, command
 
 
@@ -162,43 +159,3 @@ def test_a_model_of_documents_is_converted(home):
     lines = map(json.loads, (home / "out/documents_conversion.jsonl").read_text().splitlines())
     stages = {record["stage"]: (record["updates"], record["buckets"]["all"]["windows"]) for record in lines}
     assert stages == {"softmax": (0, 40), "converted": (0, 40), "transferred": (4, 40), "finetuned": (8, 40)}
-
-
-def test_rotary_attention_sees_distances_and_decodes_as_it_is_trained():
-    from scripts.plugins.rotary import RotaryAttention
-
-    torch.manual_seed(1)
-    attention = RotaryAttention(8, 2).eval()
-    x = torch.randn(7, 3, 8)
-    future = torch.full((7, 7), -torch.inf).triu(1)
-    expected, _ = attention(x, x, x, attn_mask=future)
-    state: dict = {}
-    steps = [attention(y[None], y[None], y[None], incremental_state=state)[0] for y in x]
-    torch.testing.assert_close(torch.cat(steps), expected)
-    shifted, _ = attention(x.flip(0), x.flip(0), x.flip(0))
-    known, _ = attention(x, x, x)
-    assert (shifted.flip(0) - known).abs().max() > 1e-3  # what comes before is not what comes after
-    for projection in (attention.q_proj, attention.k_proj):
-        turned = projection(x)
-        projection.first = 5
-        later = projection(x)
-        projection.first = 0
-        torch.testing.assert_close(turned.norm(dim=-1), later.norm(dim=-1))
-    same = x[:1].expand(7, 3, 8)
-    q, k = (projection(same).unflatten(-1, (2, 4)) for projection in (attention.q_proj, attention.k_proj))
-    found = torch.einsum("tbhd,sbhd->bhts", q, k)
-    torch.testing.assert_close(found[..., :-1, :-1], found[..., 1:, 1:])
-
-
-def test_a_run_belongs_to_its_documents_and_only_the_pinned_ones_are_recorded(tmp_path, monkeypatch):
-    monkeypatch.setattr(corpus, "prepare", lambda *given: None)
-    run, found = Run(SMOKE, SMOKE.rows[0], 1, tmp_path / "run", tmp_path), []
-    for sums in ({"train.en": "a"}, {"train.en": "b"}, corpus.SHA256):
-        (tmp_path / "config.json").write_text(json.dumps({"corpus": sums}))
-        found.append(EXPERIMENT.configuration(run, ())["corpus"])
-    given = SimpleNamespace(preset=SMOKE, rows=SMOKE.rows, data=tmp_path, record=True, prepare=True)
-    EXPERIMENT.prepare(given)
-    (tmp_path / "config.json").write_text(json.dumps({"corpus": {"train.en": "a"}}))
-    with pytest.raises(RecipeError, match=r"--record: .* other documents than those of this project's results"):
-        EXPERIMENT.prepare(given)
-    assert len({*found}) == 3

@@ -11,7 +11,7 @@ from typing import Any
 from fwp_fairseq.cli.progress import SAY_EVERY_SECONDS
 
 from .. import process, records, training
-from ..commands import PLUGIN, PYTHON, as_run, flags_of, words_of
+from ..commands import PYTHON, as_run, flags_of, words_of
 from ..folder import Folder, RecipeError
 from ..training import loss_problem
 
@@ -30,11 +30,6 @@ class Run:
     @property
     def name(self) -> str:
         return f"{self.row.name}-seed{self.seed}"
-
-    @property
-    def user_dir(self) -> list[str]:
-        """The plugin that has the row's architecture."""
-        return ["--user-dir", getattr(self.row, "user_dir", PLUGIN)]
 
     @property
     def given(self) -> dict[str, str]:

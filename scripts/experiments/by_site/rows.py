@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from itertools import product
 
-from scripts.common.commands import PLUGIN, ROTARY, site_flags
+from scripts.common.commands import site_flags
 
 SITES = ("encoder", "decoder", "cross")
 # The learning rate of the preset `sites`.
@@ -12,7 +12,7 @@ LR = 3e-3
 # Name to its flags at a site, by what follows the site's name in them.
 KINDS = {
     "softmax": {"feature-map": "softmax"},
-    "rotary": {"feature-map": "softmax"},
+    "rotary": {"feature-map": "softmax", "positions": "rotary"},
     "dpfp": {"feature-map": "dpfp", "d-dot": 256, "update-rule": "sum", "normalizer": "attention"},
     "delta": {"feature-map": "dpfp", "d-dot": 256, "update-rule": "delta", "normalizer": "sum"},
     "hedgehog": {"feature-map": "hedgehog", "d-dot": 128, "update-rule": "sum", "normalizer": "attention"},
@@ -59,10 +59,6 @@ class SiteRow:
         return tuple(site for site, kind in self.sites.items() if kind != "softmax")
 
     @property
-    def user_dir(self) -> str:
-        return ROTARY if self.encoder == "rotary" else PLUGIN
-
-    @property
     def recorded(self) -> dict:
         """What its records hold of it."""
         return {"sites": self.sites, "heads": self.heads}
@@ -71,8 +67,7 @@ class SiteRow:
     def flags(self) -> dict:
         """The flags of fairseq-train for this model."""
         heads = {f"--{part}-attention-heads": self.heads for part in ("encoder", "decoder")}
-        arch = {"--arch": "rotary_transformer_tiny"} if self.user_dir == ROTARY else {}
-        shared = {"--dropout": self.dropout} | heads | arch
+        shared = {"--dropout": self.dropout} | heads
         return shared | site_flags({site: KINDS[kind] for site, kind in self.sites.items()})
 
 

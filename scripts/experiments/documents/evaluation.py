@@ -13,7 +13,7 @@ from fwp_fairseq.cli.bleu_tokenizer import bleu_metric, make_metric
 from fwp_fairseq.cli.translations import generated, lines
 from fwp_fairseq.files import write_atomically
 from scripts.common import bootstrap, process
-from scripts.common.commands import DIRECTION, words_of
+from scripts.common.commands import DIRECTION, USER_DIR, words_of
 from scripts.common.folder import Folder, RecipeError, content
 from scripts.common.runner.run import Run, Work
 from scripts.data.corpus import SENTENCEPIECE
@@ -54,7 +54,7 @@ def decode_command(run: Run, checkpoint: Path, source: Path, device: dict, windo
         "--model-overrides": None if window is None else str({"fwp_cross_source_window": window}),
         **device,
     }
-    return ["fairseq-interactive", f"{run.data}/bin", *run.user_dir, *words_of(flags)]
+    return ["fairseq-interactive", f"{run.data}/bin", *USER_DIR, *words_of(flags)]
 
 
 def translate(

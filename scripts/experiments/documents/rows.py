@@ -2,9 +2,11 @@
 
 from dataclasses import dataclass, field, replace
 
-from scripts.common.commands import PLUGIN, ROTARY, site_flags
+from scripts.common.commands import site_flags
 
 SOFTMAX = {"feature-map": "softmax"}
+ROTARY = {"feature-map": "softmax", "positions": "rotary"}
+CONVOLUTIONS = {"conv-size": 4}
 DELTA = {"feature-map": "elu", "update-rule": "delta", "normalizer": "l2", "output-norm": "rms"}
 BOTH_WAYS = {"passes": "both-ways"}
 GATED = {**DELTA, "update-rule": "gated_delta"}
@@ -17,7 +19,7 @@ NO_NORM = {"output-norm": "none"}
 class Row:
     """The attention of the encoder, of the decoder and from the one to the other, by what follows the site in a flag.
 
-    `more` are other flags of fairseq-train, and `user_dir` is the plugin that has the architecture.
+    `more` are other flags of fairseq-train.
     """
 
     name: str
@@ -25,7 +27,6 @@ class Row:
     decoder: dict
     cross: dict
     more: dict = field(default_factory=dict)
-    user_dir: str = PLUGIN
 
     @property
     def flags(self) -> dict:
@@ -41,12 +42,17 @@ def _softmax(name: str, **more) -> Row:
 _BASELINE = _softmax("softmax")
 _HYBRID = Row("hybrid", DELTA | BOTH_WAYS, DELTA, SOFTMAX)
 _GATED = Row("hybrid-gated", GATED | BOTH_WAYS, GATED, SOFTMAX)
-_ROTARY = replace(_softmax("softmax-rotary", arch="rotary_transformer_tiny"), user_dir=ROTARY)
+_ROTARY = Row("softmax-rotary", ROTARY, ROTARY, SOFTMAX)
+# The attention that knows distances, with rotary positions in cross-attention too, and with convolutions as well.
+_ROTARY_CROSS = tuple(replace(row, name=f"{row.name}-rotary-cross", cross=ROTARY) for row in (_ROTARY, _GATED))
+_BOTH = tuple(
+    replace(row, name=f"{row.name}-conv", encoder=row.encoder | CONVOLUTIONS, decoder=row.decoder | CONVOLUTIONS)
+    for row in _ROTARY_CROSS
+)
 
 
-def _with(name: str, flags: dict) -> tuple[Row, ...]:
-    """The main rows with flags in place of those that all rows share (presets.py)."""
-    rows = _BASELINE, _HYBRID, _GATED, _ROTARY
+def _with(name: str, flags: dict, rows: tuple[Row, ...] = (_BASELINE, _HYBRID, _GATED, _ROTARY)) -> tuple[Row, ...]:
+    """The main rows, or these, with flags in place of those that all rows share (presets.py)."""
     return tuple(replace(row, name=f"{row.name}-{name}", more=row.more | flags) for row in rows)
 
 
@@ -67,6 +73,7 @@ ROWS = (
     _ROTARY,
     *_with("lr-1.5e-3", {"--lr": "1.5e-3"}),
     *_with("lr-6e-3", {"--lr": "6e-3"}),
+    *_with("lr-6e-3", {"--lr": "6e-3"}, _ROTARY_CROSS + _BOTH),
     # In the preset `short` about the share of the updates that the warm-up has in `long`.
     *_with("warmup-250", {"--warmup-updates": 250}),
 )

@@ -5,7 +5,7 @@ import os
 from pathlib import Path
 
 from fwp_fairseq.cli.progress import parse
-from scripts.common.commands import DIRECTION
+from scripts.common.commands import DIRECTION, USER_DIR
 from scripts.common.runner.run import Run, Work
 
 
@@ -21,7 +21,7 @@ def train_command(run: Run, device: dict) -> list[str]:
         "--log-format": "json",
         **device,
     }
-    return ["fairseq-train", f"{run.data}/bin", *run.user_dir, *run.train_words(flags)]
+    return ["fairseq-train", f"{run.data}/bin", *USER_DIR, *run.train_words(flags)]
 
 
 def best(run: Run) -> Path:

@@ -1,0 +1,86 @@
+"""Short convolutions on the queries, keys and values of self-attention."""
+
+from collections import namedtuple
+
+import torch
+from torch import Tensor, nn
+
+from ..memories import FAST_NETS, State
+from ..memories.window import WindowState
+from ..numerics import state_type
+from ..ops import FastWeights
+from ..ops.state import registered
+
+# The projections that have one.
+CONVOLVED = ("q", "k", "v")
+# What came before the positions of a call, by projection: (B, size - 1, C).
+History = dict[str, Tensor]
+
+
+class ShortConvolution(nn.Conv1d):
+    """A depthwise convolution over positions (the short convolution of Gated DeltaNet, Yang et al. 2025).
+
+        y_t = sum_i w_i x_{t - size + 1 + i}    (causal)
+        y_t = sum_i w_i x_{t - size // 2 + i}   (symmetric, of odd size)
+
+    with one weight w_i in each of the C coordinates, i = 0 .. size - 1, and x = 0 outside of the sequence and at pads.
+    It starts as the identity, and has no bias.
+
+    Args:
+        width: C.
+        size: positions that are added; a symmetric convolution of an even size has one less.
+        causal: whether no later position is read.
+    """
+
+    def __init__(self, width: int, size: int, causal: bool):
+        size -= not causal and size % 2 == 0
+        super().__init__(width, width, size, padding=0 if causal else size // 2, groups=width, bias=False)
+        self.causal = causal
+
+    def reset_parameters(self) -> None:
+        (size,), (around,) = self.kernel_size, self.padding
+        nn.init.zeros_(self.weight)
+        with torch.no_grad():
+            self.weight[:, :, around or size - 1] = 1
+
+    def forward(
+        self, x: Tensor, before: Tensor | None = None, pads: Tensor | None = None
+    ) -> tuple[Tensor, Tensor | None]:
+        """Convolves positions.
+
+        Args:
+            x: (B, T, C).
+            before: (B, size - 1, C), the inputs before the first position; None for zeros.
+            pads: (B, T), True at pads, which may be on either side of a row.
+
+        Returns:
+            ``(y, after)``: y (B, T, C), and the last size - 1 inputs, without pads; None if it is not causal.
+        """
+        if pads is not None:
+            x = x.masked_fill(pads[..., None], 0)
+        (size,) = self.kernel_size
+        if not self.causal:
+            return self._convolved(x), None
+        before = x.new_zeros(len(x), size - 1, x.shape[2]) if before is None else before.to(x.dtype)
+        wide, after = torch.cat([before, x], 1), None
+        if pads is None or not x.shape[1]:
+            after = wide[:, x.shape[1] :]
+        else:
+            count = torch.arange(1, x.shape[1] + 1, device=x.device)
+            end = count.masked_fill(pads, 0).amax(1)  # one past the last position that is no pad
+            at = end[:, None] + torch.arange(size - 1, device=x.device)
+            after = wide.gather(1, at[..., None].expand(-1, -1, x.shape[2]))
+        return (self._convolved(wide) if x.shape[1] else x), after.to(state_type(x.dtype))
+
+    def _convolved(self, x: Tensor) -> Tensor:
+        return super().forward(x.transpose(1, 2)).transpose(1, 2) if x.shape[1] else x
+
+
+def _with_history(state: type[State]) -> type[State]:
+    fields = (*state._fields, *(f"before_{name}" for name in CONVOLVED))
+    return registered(namedtuple(f"Convolved{state.__name__}", fields, module=__name__))
+
+
+# The state of a causal layer with convolutions, by that of its memory: its tensors, then what came before.
+STATES = {cls: _with_history(cls) for cls in (FastWeights, WindowState, *(net.State for net in FAST_NETS.values()))}
+globals().update({cls.__name__: cls for cls in STATES.values()})  # so that pickle finds them

@@ -1,0 +1,48 @@
+"""Measures the lengths of both sides of a training set for rotary positions of cross-attention."""
+
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from ..modules.rotary import CrossPositions
+
+
+def measure_lengths_before_training(model: nn.Module, task: Any) -> None:
+    """Lets the task of a model with such positions measure the training set before the first update.
+
+    The whole set is measured, so that all processes find the same, whatever the order of batches. What a checkpoint has
+    measured stays: a model that is trained on, also with other data, keeps its positions.
+    """
+    begin = getattr(task, "begin_epoch", None)
+    if begin is None or not any(isinstance(module, CrossPositions) for module in model.modules()):
+        return
+
+    def begin_epoch(epoch: int, model: nn.Module) -> Any:
+        measure_lengths(model, task)
+        return begin(epoch, model)
+
+    task.begin_epoch = begin_epoch
+
+
+def measure_lengths(model: nn.Module, task: Any) -> None:
+    """Gives positions that are not measured yet the number of source and target tokens in ``task``'s training set.
+
+    Raises:
+        ValueError: the training set does not tell the lengths of both sides.
+    """
+    unmeasured = [module for module in model.modules() if isinstance(module, CrossPositions)]
+    unmeasured = [module for module in unmeasured if not module.lengths.any()]
+    if not unmeasured:
+        return
+    dataset = task.dataset("train")
+    sizes = np.asarray(getattr(dataset, "sizes", 0))
+    if sizes.ndim != 2 or sizes.shape[1] != 2:
+        raise ValueError(
+            f"--fwp-cross-positions rotary: the training set, a {type(dataset).__name__}, does not tell the lengths of "
+            "sources and targets; expected pairs of sentences as of --task translation"
+        )
+    total = torch.from_numpy(sizes.astype(np.int64).sum(0))
+    for module in unmeasured:
+        module.lengths.copy_(total)

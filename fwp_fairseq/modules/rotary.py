@@ -1,0 +1,70 @@
+"""Rotary positions: pairs of coordinates of queries and keys are turned by angles that grow with their positions."""
+
+import math
+
+import torch
+from torch import Tensor, nn
+
+from ..numerics import state_type
+
+_SHORTEST, _LONGEST = 16, 4096  # wavelengths in cross-attention, in positions of the source
+
+
+def turned(x: Tensor, angle: Tensor) -> Tensor:
+    """Returns x (..., d) with coordinates 2 i and 2 i + 1 turned by angle (..., P) number i; those from 2 P on stay."""
+    cos, sin = (f(angle).to(x.dtype) for f in (torch.cos, torch.sin))
+    turning, rest = x.split([2 * angle.shape[-1], x.shape[-1] - 2 * angle.shape[-1]], -1)
+    a, b = turning.unflatten(-1, (-1, 2)).unbind(-1)
+    turning = torch.stack([a * cos - b * sin, a * sin + b * cos], -1).flatten(-2)
+    return torch.cat([turning, rest], -1) if rest.shape[-1] else turning
+
+
+def self_angles(first: int, length: int, like: Tensor) -> Tensor:
+    """Returns the angles of positions ``first`` and following for self-attention, (length, 1, 1, d / 2).
+
+    The angle of pair i at position t is t 10000^(-2 i / d) (Su et al. 2021, RoFormer, Eq. 34), where d is the last
+    dimension of ``like``.
+    """
+    pairs, kind = like.shape[-1] // 2, state_type(like.dtype)
+    position = torch.arange(first, first + length, device=like.device, dtype=kind)
+    angle = position[:, None] * 10000 ** -(torch.arange(pairs, device=like.device, dtype=kind) / pairs)
+    return angle[:, None, None]
+
+
+class CrossPositions(nn.Module):
+    """Rotary positions of cross-attention, along the source, in half of the coordinates.
+
+    With P = max(1, d // 4) pairs of coordinates, pair i is turned by 2 pi p / wavelength_i, where the wavelengths grow
+    from 16 to 4,096 positions in equal ratios. Position s of the source has p = s, and position t of the target has
+    p = r t; both count tokens from the first on, without pads. r is the number of source tokens for each target token
+    in the training set, so that a translation goes along its source. It is measured once, before the first update, and
+    kept in the checkpoint; until then it is 1.
+
+    Args:
+        d: width of a head, 2 or more.
+
+    Attributes:
+        lengths: (2,), int64, the tokens of the training set's sources and targets; 0 until they are measured.
+    """
+
+    def __init__(self, d: int):
+        super().__init__()
+        self.pairs = max(1, d // 4)
+        # Integers, which half precision leaves as they are.
+        self.register_buffer("lengths", torch.zeros(2, dtype=torch.int64))
+
+    def reset_parameters(self) -> None:
+        """Forgets what was measured."""
+        self.lengths.zero_()
+
+    def source_angles(self, position: Tensor, like: Tensor) -> Tensor:
+        """Returns the angles (..., 1, P) of positions (...) of the source."""
+        kind = state_type(like.dtype)
+        octaves = torch.arange(self.pairs, device=like.device, dtype=kind) / max(1, self.pairs - 1)
+        wavelength = _SHORTEST * (_LONGEST / _SHORTEST) ** octaves
+        return (position.to(kind)[..., None] * (2 * math.pi / wavelength)).unsqueeze(-2)
+
+    def target_angles(self, position: Tensor, like: Tensor) -> Tensor:
+        """Returns the angles (..., 1, P) of positions (...) of the target."""
+        source, target = self.lengths.to(state_type(like.dtype)).unbind()
+        return self.source_angles(position * torch.where(target > 0, source / target.clamp(min=1), 1.0), like)
