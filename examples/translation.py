@@ -95,10 +95,12 @@ def cross_attention(model, inputs: dict) -> list[torch.Tensor]:
 
 def writes(attention, key: torch.Tensor) -> torch.Tensor:
     """|W after - W before| of the write of each position of key, (heads, positions); 0 of those in a window."""
-    memory, state, found = attention.memory, attention.nothing_written(1, key), []
-    for position in key.split(1):
-        k, v, parts = attention.writes(position)
-        _, after = memory.attend(k, k, v, parts, state=state, return_state=True)  # any queries will do
+    memory, found = attention.memory, []
+    state, (k, v, parts) = memory.nothing_written(1, key), attention.writes(key)
+    for position in zip(k.split(1, 1), v.split(1, 1), *(part.split(1, 1) for part in parts.values()), strict=True):
+        k, v, *strengths = position
+        # Any queries will do.
+        _, after = memory.attend(k, k, v, dict(zip(parts, strengths, strict=True)), state=state, return_state=True)
         found.append((after.W - state.W)[0].flatten(1).norm(dim=1))
         state = after
     later = attention.options.window or 0  # positions after which one is written

@@ -115,6 +115,33 @@ def test_a_window_of_the_source_is_a_change(save, convert, refused, tmp_path):
     assert "has this attention already" in refused(1, *again, "--fwp-cross-source-window", 5)
 
 
+def test_positions_and_convolutions_are_added_kept_and_dropped(save, convert, tmp_path):
+    flags = "--fwp-feature-map", "softmax", "--fwp-positions", "rotary"
+    path = save("transformer")
+    original = torch.load(path, weights_only=True)["model"]
+    state, _ = convert(path, *flags, "--fwp-decoder-conv-size", 3)
+    new = set(state["model"]) - set(original) - {"attention_flags"}
+    convs = {name for name in new if "_conv.weight" in name}
+    lengths = {name for name in new if name.endswith("encoder_attn.positions.lengths")}
+    assert new == convs | lengths and len(lengths) == 1 and len(convs) == 3
+    assert all(torch.equal(state["model"][name], original[name]) for name in original)
+    assert all(state["model"][name][:, 0].tolist() == [[0, 0, 1]] * 16 for name in convs)
+
+    state["model"] |= {name: torch.tensor([5, 6]) for name in lengths}
+    state["model"] |= {name: torch.randn(16, 1, 3) for name in convs}
+    trained = tmp_path / "trained.pt"
+    torch.save(state, trained)
+    kept, _ = convert(trained, "--fwp-encoder-positions", "none", output="kept.pt")
+    assert all(torch.equal(kept["model"][name], state["model"][name]) for name in new)
+    wider, _ = convert(trained, "--fwp-decoder-conv-size", 2, output="wider.pt")
+    assert all(wider["model"][name][:, 0].tolist() == [[0, 1]] * 16 for name in convs)
+    assert all(wider["model"][name].tolist() == [5, 6] for name in lengths)
+    dropped, _ = convert(trained, "--fwp-feature-map", "elu", "--fwp-positions", "none", output="dropped.pt")
+    assert not {name for name in dropped["model"] if "positions" in name}
+    for name in ("output", "kept", "wider", "dropped"):
+        built(tmp_path / f"{name}.pt")
+
+
 def test_write_strengths_are_added_as_the_module_draws_them_and_dropped(save, convert, tmp_path):
     path = save("fwp_transformer_tiny", fwp_feature_map="dpfp")
     delta, printed = convert(path, "--fwp-update-rule", "delta", output="delta.pt")

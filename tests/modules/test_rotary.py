@@ -184,32 +184,39 @@ def test_hypotheses_share_sources_with_positions(name, beam, with_grad, steps_of
 
 @torch.no_grad()
 @pytest.mark.parametrize("side", ["left", "right"])
-def test_a_window_that_is_never_left_reads_what_is_read_without(side):
-    """Sources of 30, 20 and 8 tokens, whose window of 9 moves over stretches that are projected at their own positions.
-
-    Keys far from the place of a step would get no weight, so that what is read near it is all that is read.
-    """
-    narrow, whole = _cross(window=9, lengths=(1, 1)), _cross(lengths=(1, 1))
-    for attention in (narrow, whole):  # scores of positions alone, sharp along the diagonal
-        for projection in (attention.q_proj, attention.k_proj):
-            projection.weight.zero_()
-            projection.bias.copy_(torch.tensor([1.0, 0, 0, 0] * HEADS) * 40)
-        attention.v_proj.load_state_dict(narrow.v_proj.state_dict())
-        attention.out_proj.load_state_dict(narrow.out_proj.state_dict())
+@pytest.mark.parametrize("beam", [None, 2])
+def test_a_window_of_the_source_has_positions_of_the_whole_source(side, beam):
+    """Sources of 30, 20 and 11 tokens; places go on, so that stretches are projected anew."""
+    size, attention = 6, _cross(window=6, lengths=(1, 1))
+    attention.q_proj.weight[:, 0] = attention.k_proj.weight[:, 0] = 1
+    attention.q_proj.bias.copy_(torch.tensor([4.0, 0, 0, 0] * HEADS))  # in the turned pair: near positions weigh more
+    attention.k_proj.bias.copy_(torch.tensor([4.0, 0, 0, 0] * HEADS))
     key = torch.randn(30, 3, SOURCE_DIM).double()
-    pads = torch.arange(30) < torch.tensor([0, 10, 22])[:, None]
+    pads = torch.arange(30) < torch.tensor([0, 10, 19])[:, None]
     pads = pads if side == "left" else pads.flip(1)
-    state = {}
-    query = torch.randn(7, 3, EMBED).double()  # of less than a wavelength, after which scores come again
-    expected, _ = whole(query, key[:13], key[:13], pads[:, :13] if side == "right" else None, static_kv=True)
-    assert expected.isfinite().all()
-    for t, one in enumerate(query.split(1)):
-        out, _ = narrow(one, key, key, pads, incremental_state=state, static_kv=True)
-        lengths = (~pads).sum(1)
-        for row in range(3):
-            near = key[~pads[row], row][: t + 8][:, None]
-            wanted, _ = whole(query[: t + 1, row : row + 1], near, near, static_kv=True)
-            assert lengths[row] < 9 or (out[0, row] - wanted[-1, 0]).abs().max() < 1e-3
+    rows, state, moved = torch.arange(6) // 2, {}, 0
+    places, first = torch.zeros(6).double(), (~pads).int().argmax(1)
+    for step in range(25):
+        query = torch.randn(1, 6, EMBED).double()
+        handed = key[:, rows], pads[rows]
+        if beam is not None:
+            hand_rows(state, rows.view(-1, beam))
+            handed = key, pads
+        stretch = next((x["source"].stretch for x in state.values() if "source" in x), None)
+        out, _ = attention(query, handed[0], None, handed[1], incremental_state=state, static_kv=True)
+        source = next(x["source"] for x in state.values() if "source" in x)
+        moved += source.stretch is not stretch
+        for row in range(6):
+            tokens = key[~pads[rows[row]], rows[row]]
+            start = max(0, min(int(places[row]) - size // 2, len(tokens) - size))
+            near = range(start, start + size)
+            expected = _attend(
+                attention, query[:, row], tokens, lambda _, at=step: _cross_angles(at), _cross_angles,
+                lambda _, s, seen=near: s in seen,
+            )  # fmt: skip
+            torch.testing.assert_close(out[0, row], expected[0], rtol=0, atol=1e-10)
+        places = source.place - first[rows]
+    assert moved > 1
 
 
 def test_half_precision_is_close():
