@@ -15,8 +15,32 @@ from . import around
 
 _AGAIN = "binarise the data again (fairseq-preprocess)"
 _HEADER = struct.Struct("<9sQBQ")  # magic, version, code of the type, number of sentences
+_OLD_HEADER = struct.Struct("<8s5Q")  # magic, version, code and bytes of the type, number of sentences and of sizes
+_VERSION = 1  # of both
 _MAGIC = indexed_dataset.MMapIndexedDataset.Index._HDR_MAGIC
 _OLD_MAGIC = indexed_dataset.IndexedDataset._HDR_MAGIC
+
+
+def _type_size(index: str, version: int, code: int) -> int:
+    """Returns the bytes of a number; raises ValueError unless it is a whole one of an index that fairseq reads."""
+    if version != _VERSION:
+        raise ValueError(f"{index} is damaged: expected version {_VERSION}, actual {version}; {_AGAIN}")
+    kind = np.dtype(indexed_dataset._code_to_dtype.get(code, np.void))
+    if not np.issubdtype(kind, np.integer):
+        raise ValueError(f"{index} is damaged: expected a type of whole numbers, actual code {code}; {_AGAIN}")
+    return kind.itemsize
+
+
+def _check_old_header(index: str, head: bytes) -> None:
+    """Raises ValueError unless an index of the format before mmap is as long as its header says."""
+    if len(head) < _OLD_HEADER.size:
+        raise ValueError(f"{index} is truncated or not an index of binarised data; {_AGAIN}")
+    _, version, code, size, count, dimensions = _OLD_HEADER.unpack(head)
+    if _type_size(index, version, code) != size:
+        raise ValueError(f"{index} is damaged: numbers of type {code} do not have {size} bytes; {_AGAIN}")
+    expected, actual = _OLD_HEADER.size + 8 * (2 * (count + 1) + dimensions), os.path.getsize(index)
+    if expected != actual:
+        raise ValueError(f"{index} is damaged: expected {expected} bytes, actual {actual}; {_AGAIN}")
 
 
 def _check_files(path: str, mmap: bool) -> None:
@@ -31,11 +55,12 @@ def _check_files(path: str, mmap: bool) -> None:
     with open(index, "rb") as file:
         head = file.read(_HEADER.size)
         if not mmap and head.startswith(_OLD_MAGIC):
+            _check_old_header(index, head + file.read(_OLD_HEADER.size - len(head)))
             return
         if len(head) < _HEADER.size or not head.startswith(_MAGIC):
             raise ValueError(f"{index} is truncated or not an index of binarised data; {_AGAIN}")
-        _, _, code, count = _HEADER.unpack(head)
-        type_size = np.dtype(indexed_dataset._code_to_dtype.get(code, np.int64)).itemsize
+        _, version, code, count = _HEADER.unpack(head)
+        type_size = _type_size(index, version, code)
         expected, actual = _HEADER.size + 12 * count, os.path.getsize(index)
         if expected == actual and count:
             sizes = np.frombuffer(file.read(4 * count), "<i4").astype(np.int64)

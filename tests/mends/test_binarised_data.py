@@ -82,3 +82,29 @@ def test_data_without_sentences(tmp_path, dictionary):
     builder.finalize(f"{tmp_path}/empty.idx")
     with pytest.raises(ValueError, match=r"empty\.bin holds no sentence"):
         opened(tmp_path / "empty", dictionary)
+
+
+@pytest.mark.parametrize("impl", ["mmap", "cached", "lazy"])
+def test_no_byte_of_the_header_is_changed_unnoticed(tmp_path, dictionary, impl):
+    """A type of the same bytes, signed or not, reads the same numbers."""
+    path, expected = tmp_path / "train.de", [[4, 5, 2], [9, 2]]
+    builder = indexed_dataset.make_builder(f"{path}.bin", impl=impl, vocab_size=len(dictionary))
+    for sentence in expected:
+        builder.add_item(torch.IntTensor(sentence))
+    builder.finalize(f"{path}.idx")
+    whole = (tmp_path / "train.de.idx").read_bytes()
+
+    def read():
+        found = opened(path, dictionary, impl)
+        if impl == "cached":
+            found.prefetch(range(len(found)))
+        return [found[number].tolist() for number in range(len(found))]
+
+    assert read() == expected
+    for at in range(26 if impl == "mmap" else 48):
+        for value in {0, 1, 2, 3, 4, 5, 6, 7, 8, 10, 127, 128, 255, whole[at] ^ 1} - {whole[at]}:
+            (tmp_path / "train.de.idx").write_bytes(whole[:at] + bytes([value]) + whole[at + 1 :])
+            try:
+                assert read() == expected
+            except (ValueError, FileNotFoundError) as error:
+                assert str(error).startswith(f"{path}."), f"byte {at}, value {value}: {error}"
