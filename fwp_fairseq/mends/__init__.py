@@ -39,6 +39,6 @@ for _file in (
     "literals", "saving", "loading", "archives", "layers_to_keep", "binarised_data", "text_encoding", "dictionaries",
     "lengths", "resuming", "resumed_counters", "context_window", "data_position", "nan_gradients",
     "overflow", "moving_average", "multilingual_task", "hydra_architectures", "prepared_models", "processes",
-    "bfloat16", "retained_dropout", "repeated_ngrams", "logs",
+    "bfloat16", "retained_dropout", "repeated_ngrams", "diverse_beams", "logs",
 ):  # fmt: skip
     importlib.import_module(f"{__name__}.{_file}")

@@ -1,0 +1,20 @@
+"""Lets --diverse-beam-groups decode sentences of any number.
+
+Symptom: --diverse-beam-groups 2 ends in an IndexError as soon as the number of a sentence reaches the batch size.
+Cause: fairseq takes the number of a sentence in the data for its place in the batch.
+Test: tests/mends/test_diverse_beams.py::test_translations_do_not_depend_on_the_numbers_of_sentences
+"""
+
+from fairseq.search import DiverseBeamSearch
+
+from . import around
+
+
+@around(DiverseBeamSearch, "step")
+def step_by_place(search, self, step, lprobs, scores, prev_output_tokens=None, original_batch_idxs=None):
+    """Hands on the place that each sentence left had in the batch of the first step."""
+    if original_batch_idxs is not None:
+        if step == 0:
+            self.numbers = original_batch_idxs
+        original_batch_idxs = (original_batch_idxs[:, None] == self.numbers).int().argmax(1)
+    return search(self, step, lprobs, scores, prev_output_tokens, original_batch_idxs)
