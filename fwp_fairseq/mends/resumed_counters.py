@@ -1,12 +1,14 @@
 """Saves what a resumed training needs, beyond what fairseq saves, to end as an uninterrupted one does.
 
-Symptom: A resumed training ends otherwise with reduce_lr_on_plateau, --fp16 or --bf16, and later with --patience.
-Cause: fairseq saves no counters of plateau, loss scale and early stopping, and no parameters in single precision.
+Symptom: A resumed training ends otherwise with reduce_lr_on_plateau, --force-anneal, --fp16, --bf16 and --patience.
+Cause: fairseq saves no counters of plateau, loss scale and early stopping, no rate with which an epoch began, and no
+parameters in single precision.
 Test: tests/mends/test_resumed_counters.py::test_parameters_and_loss_scale_are_those_of_an_uninterrupted_training
 """
 
 from fairseq import checkpoint_utils
 from fairseq.optim import fp16_optimizer
+from fairseq.optim.lr_scheduler.polynomial_decay_schedule import PolynomialDecayLRSchedule
 from fairseq.optim.lr_scheduler.reduce_lr_on_plateau import ReduceLROnPlateauLRSchedule
 from fairseq.trainer import Trainer
 
@@ -57,6 +59,27 @@ def state_and_plateau(state_dict, self):
 def load_plateau(load_state_dict, self, state):
     load_state_dict(self, state)
     vars(self.lr_scheduler).update({name: state[name] for name in _PLATEAU if name in state})
+
+
+@around(PolynomialDecayLRSchedule, "get_next_lr")
+def next_or_kept(get_next_lr, self, epoch):
+    """Returns the rate from which an epoch decays; after --force-anneal that is the rate with which it began."""
+    if getattr(self, "begun", (None,))[0] != epoch:
+        self.begun = epoch, get_next_lr(self, epoch)
+    return self.begun[1]
+
+
+@around(PolynomialDecayLRSchedule, "state_dict")
+def state_and_begin(state_dict, self):
+    return state_dict(self) | {"begun": self.begun}
+
+
+@around(PolynomialDecayLRSchedule, "load_state_dict")
+def load_begin(load_state_dict, self, state):
+    load_state_dict(self, state)
+    if "begun" in state:
+        self.begun = tuple(state["begun"])
+        self.lr = self.begun[1]
 
 
 @around(Trainer, "save_checkpoint")
