@@ -22,12 +22,13 @@ def parser(documentation: str, devices: tuple[str, ...] = ("cpu", "cuda")) -> ar
     return found
 
 
-def resident_bytes(field: str) -> int:
-    """Returns the memory of this process: now with ``VmRSS``, its peak with ``VmHWM``."""
-    for line in Path("/proc/self/status").read_text().splitlines():
+def resident_bytes(field: str, process: int | str = "self") -> int:
+    """Returns the memory of this process or of another one: now with ``VmRSS``, its peak with ``VmHWM``."""
+    status = Path(f"/proc/{process}/status")
+    for line in status.read_text().splitlines():
         if line.startswith(f"{field}:"):
             return int(line.split()[1]) * 1024
-    raise OSError(f"/proc/self/status has no {field}")
+    raise OSError(f"{status} has no {field}")
 
 
 class Session:

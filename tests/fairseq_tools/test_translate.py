@@ -1,6 +1,7 @@
 """`fwp translate` beside fairseq-interactive, on a model with fast weights at every site."""
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -10,6 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from benchmarks import translation_memory
 from fwp_fairseq.cli.errors import CommandError, UsageError
 from fwp_fairseq.cli.plugin import import_plugin
 from fwp_fairseq.cli.translator import Translator, data_of, pieces_of
@@ -178,6 +180,18 @@ def test_windows_of_a_paragraph_are_written_as_they_are_complete(text, translate
     assert process.stdout.read().decode() == f" {single[1]} {single[2]}\n\n{single[3]}\n"
 
 
+def test_the_memory_does_not_grow_with_the_text(tools, mixed, capsys, monkeypatch):
+    """The benchmark itself, with fewer lines: the last 8 of 10 blocks take no more memory than the first two."""
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    found = ["--data", tools.folder / "bin", "--spm", tools.folder / "spm.model", "--beam", 1]
+    flags = [*found, "--max-len-a", 0, "--max-len-b", 1]
+    arguments = ["--lines", 20_000, "--text", "a", tools.folder / "mixed", *flags]
+    assert translation_memory.main([str(word) for word in arguments]) == 0
+    rows = re.findall(r"^ *([\d,]+) lines +([\d.]+) MiB", capsys.readouterr().out, re.MULTILINE)
+    assert [row[0] for row in rows] == [f"{number:,}" for number in range(2000, 20_001, 2000)][: len(rows)]
+    assert len(rows) >= 9 and float(rows[8][1]) < float(rows[1][1]) + 15
+
+
 @pytest.mark.parametrize("task", [{"_name": "other"}, {"_name": "other", "source_lang": None, "lang_pairs": "a-b,a-c"}])
 def test_a_model_of_no_language_or_of_several_does_not_translate(task):
     with pytest.raises(CommandError, match=r"lm\.pt: expected a model that translates one language, .* of task other"):
@@ -242,6 +256,16 @@ def test_an_architecture_of_another_plugin(tools, mixed, translate):
     found = translate("a\n", model="another.pt")
     assert found.returncode == 1 and found.stdout == "" and found.stderr.count("\n") == 1, found.stderr
     assert "another.pt: architecture of_another_plugin: expected one of fairseq or of this plugin" in found.stderr
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_a_parameter_that_is_not_finite_is_named(tools, mixed, translate, value):
+    state = tools.load("mixed/checkpoint_best.pt")
+    state["model"]["decoder.layers.0.fc2.weight"][0, 0] = value
+    torch.save(state, tools.folder / "not_finite.pt")
+    found = translate("a\n", model="not_finite.pt")
+    assert found.returncode == 1 and found.stdout == "" and found.stderr.count("\n") == 1, found.stderr
+    assert "not_finite.pt: 1 of 2048 numbers in decoder.layers.0.fc2.weight are NaN or infinite" in found.stderr
 
 
 def test_everything_is_found_beside_the_checkpoint(tools, mixed, text, translate, tmp_path):
