@@ -158,7 +158,7 @@ def run(args: argparse.Namespace) -> None:
     if not args.checkpoint.is_file():
         raise CommandError(f"{args.checkpoint}: no such file")
     refuse_below(args, 1, "--beam")
-    model, task = load_model(args.checkpoint, args.data)
+    model, task, _ = load_model(args.checkpoint, lambda task: args.data)
     model.eval()
     source = encode(args, task.source_dictionary)
     target = translate(model, task, source, args.beam)

@@ -1,6 +1,7 @@
 """Checks what a checkpoint holds before anything is made of it, because it may come from a stranger."""
 
 import argparse
+import math
 import os
 import re
 import zipfile
@@ -15,13 +16,11 @@ _LONGEST_WALK, _DEEPEST = 1_000_000, 64
 _RESOLVER = re.compile(r"\$\{[^}]*:")
 # What torch says of a class or function that weights_only does not let through.
 _UNSAFE = re.compile(r"(?:GLOBAL|global) (\S+)[^\n]* was not an allowed global|unsupported GLOBAL (\S+)")
-_EMBEDDING = re.compile(r"(encoder|decoder)\.embed_tokens\.(embeddings\.\d+\.0\.)?weight")
-# What has a row for each word where embeddings are made of characters. The head has one more for each tail.
-_OUTPUT = re.compile(r"decoder\.(output_projection|adaptive_softmax\.(head|(tail)\.\d+\.2))\.weight")
-# The models that can be built without memory.
-_FAMILIES = {"transformer", "transformer_lm", "fwp_transformer", "fwp_lm", "transformer_xl_lm"}
-_SMALL_MODEL, _LARGE_TABLES = 2**26, 2**28  # numbers of 4 bytes: 256 MB and 1 GB
 _FEW_LAYERS = 64
+# Entries of the states of training and task that count something; times, losses and scores may be any number.
+_COUNTS = {"epoch", "iterations_in_epoch", "num_updates", "num_runs", "longest_source"}
+_NUMBERS = _COUNTS | {"best", "best_loss", "val_loss", "previous_training_time"}
+_STATES, _LARGEST_COUNT = ("extra_state", "task_state", "optimizer_history"), 2**31
 
 
 def why_unreadable(error: Exception) -> str:
@@ -32,15 +31,21 @@ def why_unreadable(error: Exception) -> str:
 
 
 def check_file(file) -> None:
-    """Raises ValueError for a path or open file that unpacks to more than its own size; torch compresses nothing."""
+    """Raises ValueError for a path or open file that is a damaged archive, or unpacks to more than its own size.
+
+    Torch compresses nothing, and does not compare the bytes of a file with their checksums (CRC-32): reading each byte
+    once, this does. Files of a torch before 1.6 have none.
+    """
     if not zipfile.is_zipfile(file):
         return
     try:
         with zipfile.ZipFile(file) as archive:
+            size = os.fstat(file.fileno()).st_size if hasattr(file, "fileno") else os.path.getsize(file)
             unpacked = sum(member.file_size for member in archive.infolist())
-    except (zipfile.BadZipFile, NotImplementedError) as error:
-        raise ValueError(f"damaged archive: {error}") from None
-    size = os.fstat(file.fileno()).st_size if hasattr(file, "fileno") else os.path.getsize(file)
+            if unpacked <= size and (damaged := archive.testzip()):
+                raise zipfile.BadZipFile(f"the checksum of {printable(damaged)} is wrong")
+    except Exception as error:  # zipfile ends in errors of many kinds
+        raise ValueError(f"damaged archive: {printable(str(error) or type(error).__name__)}") from None
     if unpacked > size:
         raise ValueError(f"it has {size:,} bytes and unpacks to {unpacked:,}, expected at most as many")
 
@@ -54,6 +59,18 @@ def _check_tensor(name: str, tensor: torch.Tensor) -> None:
         raise ValueError(f"{name} is of shape {tuple(tensor.shape)} and holds {held:,} of {needed:,} bytes")
 
 
+def _check_number(name: str, value) -> None:
+    """Raises ValueError for an entry of a state that is no number although its name is that of one."""
+    state, _, entry = name.partition(".")
+    entry = entry.rpartition(".")[2]
+    if state not in _STATES or entry not in _NUMBERS or value is None:
+        return
+    low, high = (0, _LARGEST_COUNT) if entry in _COUNTS else (-math.inf, math.inf)
+    if not isinstance(value, int | float) or not (low <= value <= high or (value != value and entry not in _COUNTS)):
+        expected = "a count below 2^31" if entry in _COUNTS else "a number"
+        raise ValueError(f"{name} is {printable(repr(value)[:60])}, expected {expected}")
+
+
 class _Walk:
     """Visits every value; lists that hold the same list many times, or themselves, end it with an error."""
 
@@ -64,6 +81,7 @@ class _Walk:
         self.visited += 1
         if self.visited > _LONGEST_WALK or depth > _DEEPEST:
             raise ValueError(f"{name} is nested too deeply or has too many parts")
+        _check_number(name, value)
         if isinstance(value, torch.Tensor):
             _check_tensor(name, value)
         elif isinstance(value, str) and _RESOLVER.search(value):
@@ -129,89 +147,3 @@ def check(state) -> None:
                 raise ValueError(f"{where}.{name} is {printable(repr(value)[:60])}, expected a name")
             if str(name).endswith(("layers", "depth")) and str(value).isdigit() and int(str(value)) > most:
                 raise ValueError(f"{where}.{name} is {value}, but there are parameters for at most {most}")
-
-
-class _Dictionary:
-    """The part of a dictionary that building a model needs."""
-
-    def __init__(self, words: int):
-        self.words = words
-
-    def __len__(self) -> int:
-        return self.words
-
-    @property
-    def nspecial(self) -> int:
-        """All words count as special, of which fairseq reads no characters."""
-        return self.words
-
-    def __eq__(self, other) -> bool:
-        return self.words == other.words
-
-    def pad(self) -> int:
-        return 1
-
-    def update(self, other) -> None:
-        """Takes in the words of another dictionary (--merge-src-tgt-embed), which the embeddings have already."""
-
-
-def build(options: dict, parameters: dict, device: str = "cpu"):
-    """Builds the model that the options describe, on the device meta without memory; raises whatever building raises.
-
-    Its dictionaries are as large as the embeddings among the ``parameters``, or else as the output.
-    """
-    from fairseq.models import ARCH_MODEL_NAME_REGISTRY, MODEL_DATACLASS_REGISTRY, MODEL_REGISTRY
-    from omegaconf import OmegaConf
-
-    words = dict.fromkeys(("encoder", "decoder"), 0)
-    for name, tensor in parameters.items():
-        if match := _EMBEDDING.fullmatch(name):
-            words[match[1]] += tensor.shape[0] if tensor.dim() else 0
-    for name, tensor in parameters.items() if not any(words.values()) else ():
-        if (match := _OUTPUT.fullmatch(name)) and tensor.dim():
-            words["encoder"] += tensor.shape[0] - bool(match[3])
-    target = _Dictionary(words["decoder"] or words["encoder"])
-    source = _Dictionary(words["encoder"] or words["decoder"])
-    task = argparse.Namespace(source_dictionary=source, target_dictionary=target, dictionary=target)
-    name = ARCH_MODEL_NAME_REGISTRY.get(options["_name"], options["_name"])
-    options = options | dict.fromkeys(("encoder_embed_path", "decoder_embed_path"))
-    if name in MODEL_DATACLASS_REGISTRY:  # options that are newer than the checkpoint have their defaults
-        cfg = OmegaConf.create(vars(MODEL_DATACLASS_REGISTRY[name]()) | options)
-    else:
-        cfg = argparse.Namespace(**options)
-    cls = MODEL_REGISTRY[name]
-    with torch.random.fork_rng(devices=[]), torch.device(device):
-        return cls.build_model(cfg, task)
-
-
-def build_known(options: dict, parameters: dict):
-    """As :func:`build`, on the device meta; None unless it is a Transformer of fairseq's or a model of this plugin.
-
-    Raises ValueError if no model can be built with the options.
-    """
-    from fairseq.models import ARCH_MODEL_NAME_REGISTRY
-
-    name = architecture(options)
-    if ARCH_MODEL_NAME_REGISTRY.get(name, name) not in _FAMILIES:
-        return None
-    try:
-        return build(options | {"_name": name}, parameters, "meta")
-    except Exception as error:  # the options may be anything
-        reason = printable(" ".join(str(error).split()) or type(error).__name__)
-        raise ValueError(f"no model can be built with its options: {reason}") from None
-
-
-def check_size(options: dict, parameters: dict):
-    """The model that the options describe, without memory; None if they name none of fairseq's and our Transformers.
-
-    Raises ValueError if no model can be built with the options, or one that is far larger than the checkpoint.
-    """
-    model = build_known(options, parameters)
-    if model is None:
-        return None
-    held = sum(tensor.numel() for tensor in parameters.values())
-    for found, small in ((model.parameters(), _SMALL_MODEL), (model.buffers(), _LARGE_TABLES)):
-        described = sum(tensor.numel() for tensor in found)
-        if described > 4 * held + small:
-            raise ValueError(f"its options describe a model of {described:,} numbers, but it holds {held:,}")
-    return model

@@ -17,8 +17,8 @@ tasks
 criterions models
 modules
 mends
-config checkpoint_content compat
-layers
+config checkpoint_model compat
+checkpoint_content layers
 contradictions kinds memories
 options
 ops

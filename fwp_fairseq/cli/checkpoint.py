@@ -2,6 +2,7 @@
 
 import logging
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
 
 import torch
@@ -10,6 +11,7 @@ from ..checkpoint_content import architecture, check, check_file, section, why_u
 from ..files import reason, refuse_interpreted, replaced
 from ..text import printable
 from .errors import CommandError, UsageError
+from .parameters import refuse_not_finite
 
 
 def refuse_output(output: Path, others: list[Path], flag: str = "--output") -> None:
@@ -37,34 +39,39 @@ def load(path: Path, mmap: bool = False) -> dict:
     return state
 
 
-def load_model(path: Path, data: Path):
-    """Returns the translation model of a checkpoint and its task, which takes its dictionaries from a folder.
+def load_model(path: Path, find_data: Callable[[dict], Path]):
+    """Returns the translation model of a checkpoint, its task, and the folder of its dictionaries.
 
-    Raises CommandError if it cannot be loaded, or is a language model.
+    ``find_data`` is called with the options of the task, and returns that folder. Raises
+    CommandError if the checkpoint cannot be loaded, holds NaN, or is one of a language model.
     """
     from fairseq import checkpoint_utils
+    from fairseq.dataclass.utils import overwrite_args_by_name
     from fairseq.models import ARCH_MODEL_REGISTRY, MODEL_DATACLASS_REGISTRY
 
     logging.disable(logging.INFO)
     try:
+        state = checkpoint_utils.load_checkpoint_to_cpu(str(path))
+        data = find_data(section(state, "task"))
         refuse_interpreted(data, (":", "${"))
-        overrides = {"data": str(data)}
-        state = checkpoint_utils.load_checkpoint_to_cpu(str(path), overrides)
-        options = section(state, "model")
-        name = architecture(options)
+        overwrite_args_by_name(state["cfg"], {"data": str(data)})
+        if state.get("args") is not None:
+            state["args"].data = str(data)
+        name = architecture(section(state, "model"))
         if name not in ARCH_MODEL_REGISTRY and name not in MODEL_DATACLASS_REGISTRY:
             raise ValueError(
                 f"architecture {printable(name)}: expected one of fairseq or of this plugin; fairseq-interactive knows "
                 "others by their --user-dir"
             )
-        (model,), _, task = checkpoint_utils.load_model_ensemble_and_task([str(path)], overrides, state=state)
+        refuse_not_finite(path, state["model"])
+        (model,), _, task = checkpoint_utils.load_model_ensemble_and_task([str(path)], state=state)
     except (OSError, RuntimeError, ValueError, KeyError) as error:
-        raise CommandError(f"{path}: {error}") from None
+        raise CommandError(str(error) if str(path) in str(error) else f"{path}: {error}") from None
     finally:
         logging.disable(logging.NOTSET)
     if not hasattr(model, "encoder"):
         raise CommandError(f"{path}: expected a translation model, actual {type(model).__name__}")
-    return model, task
+    return model, task, data
 
 
 def drop_training_state(state: dict) -> None:

@@ -26,7 +26,8 @@ from pathlib import Path
 
 import torch
 
-from ..checkpoint_content import architecture, build
+from ..checkpoint_content import architecture
+from ..checkpoint_model import build
 from ..files import write_atomically
 from ..options import NOT_KEPT
 from ..text import printable

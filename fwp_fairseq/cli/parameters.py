@@ -28,7 +28,7 @@ def complete(path: Path, parameters: dict, options: dict) -> dict:
 
     Raises CommandError if a model with these options, which is built without memory, has others or other shapes.
     """
-    from ..checkpoint_content import check_size
+    from ..checkpoint_model import check_size
     from ..models import attention_flags
 
     try:
@@ -43,6 +43,8 @@ def complete(path: Path, parameters: dict, options: dict) -> dict:
         shape = tuple(expected.shape)
         if name not in parameters:
             raise CommandError(f"{path}: parameter {name} is missing, expected one of shape {shape}")
+        if parameters[name].is_floating_point() != expected.is_floating_point():
+            raise CommandError(f"{path}: {name} is of type {parameters[name].dtype}, expected {expected.dtype}")
         if tuple(parameters[name].shape) != shape:
             raise CommandError(f"{path}: {name} is of shape {tuple(parameters[name].shape)}, expected {shape}")
     return parameters

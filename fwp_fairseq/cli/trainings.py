@@ -12,7 +12,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from ..checkpoint_content import architecture, build_known, plain, section
+from ..checkpoint_content import architecture, plain, section
+from ..checkpoint_model import build_known
 from ..tables.trainings import FIELDS
 from .bleu_tokenizer import bleu_metric
 from .checkpoint import load

@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..checkpoint_content import section
 from ..text import printable
-from .checkpoint import load, load_model
+from .checkpoint import load_model
 from .errors import CommandError, UsageError
 
 _CHECKPOINTS = ("checkpoint_best.pt", "checkpoint_last.pt", "average.pt")
@@ -109,9 +108,8 @@ class Translator:
 
         from ..modules.packed import pack_
 
-        data = data_of(checkpoint, section(load(checkpoint, mmap=True), "task"), data)
+        self.model, self.task, data = load_model(checkpoint, lambda task: data_of(checkpoint, task, data))
         self.pieces = pieces_of(checkpoint, data, spm)
-        self.model, self.task = load_model(checkpoint, data)
         self._take_any_length()
         cfg = FairseqConfig()
         for name, value in options.items():

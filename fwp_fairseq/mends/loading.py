@@ -11,9 +11,11 @@ from unittest import mock
 
 import torch
 from fairseq import checkpoint_utils
+from fairseq.file_io import PathManager
 from fairseq.trainer import Trainer
 
-from ..checkpoint_content import architecture, check, check_file, check_size, plain, section, why_unreadable
+from ..checkpoint_content import architecture, check, check_file, plain, section, why_unreadable
+from ..checkpoint_model import Allowance, check_size
 from ..text import printable
 from . import around, program
 
@@ -54,6 +56,41 @@ def load_and_name(load, path, arg_overrides=None, *args, **kwargs):
         ) from error
 
 
+def _refuse_whole_numbers(model, parameters: dict) -> None:
+    """Raises ValueError for the first tensor of whole numbers or complex ones where the model has real ones."""
+    for name, tensor in model.state_dict().items():
+        stored = parameters.get(name, tensor)
+        if tensor.is_floating_point() != stored.is_floating_point():
+            raise ValueError(f"{name} is of type {stored.dtype}, expected {tensor.dtype}")
+
+
+@around(checkpoint_utils, "load_model_ensemble_and_task")
+def load_within_bounds(
+    load, filenames, arg_overrides=None, task=None, strict=True, suffix="", num_shards=1, state=None
+):  # fmt: skip
+    """Builds each model with no more memory than its parameters need, and names its file in errors about it."""
+    if num_shards > 1:
+        return load(filenames, arg_overrides, task, strict, suffix, num_shards, state)
+    models, cfg = [], None
+    for filename in filenames:
+        path = checkpoint_utils.get_maybe_sharded_checkpoint_filename(filename, suffix, 0, 1)
+        if state is None and PathManager.exists(path):
+            state = checkpoint_utils.load_checkpoint_to_cpu(path, arg_overrides)
+        parameters = state["model"] if state else {}
+        try:
+            with Allowance(sum(tensor.numel() for tensor in parameters.values())):
+                (model,), cfg, task = load([filename], arg_overrides, task, strict, suffix, state=state)
+            _refuse_whole_numbers(model, parameters)
+        except OSError:  # of a file that is no checkpoint, or of none
+            raise
+        except Exception as error:
+            reason = printable(" ".join(str(error).split()) or type(error).__name__)
+            raise RuntimeError(reason if path in reason else f"checkpoint {path} is refused: {reason}") from error
+        models.append(model)
+        state = None
+    return models, cfg, task
+
+
 def _name(options: dict) -> str:
     return f"--arch {printable(architecture(options))}"
 
@@ -64,7 +101,10 @@ def load_or_say_why(load, self, filename, *args, **kwargs):
         return load(self, filename, *args, **kwargs)
     except Exception as error:
         if not str(error).startswith("Cannot load model parameters") or error.__context__ is None:
-            raise
+            if isinstance(error, OSError) or str(filename) in str(error):
+                raise
+            reason = printable(" ".join(str(error).split()) or type(error).__name__)
+            raise RuntimeError(f"checkpoint {filename} does not fit the training: {reason}") from error
         reason = " ".join(str(error.__context__).split())
         theirs = section(checkpoint_utils.load_checkpoint_to_cpu(filename), "model")
         expected, actual = _name(plain(self.cfg.model)), _name(theirs)

@@ -67,7 +67,7 @@ def save(data, tmp_path):
     """Writes a checkpoint as fairseq-train does: a model of an architecture, with the state of an optimizer."""
 
     from fairseq import tasks
-    from fairseq.models import ARCH_CONFIG_REGISTRY
+    from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_NAME_REGISTRY, MODEL_DATACLASS_REGISTRY
     from omegaconf import OmegaConf
 
     from fwp_fairseq.cli import archs, plugin
@@ -75,7 +75,7 @@ def save(data, tmp_path):
     plugin.import_plugin()
 
     def write(arch, name="input.pt", seed=0, **options):
-        if arch in ("fwp_lm", "transformer_lm"):
+        if arch.endswith("_lm"):
             task_cfg = {"_name": "language_modeling", "data": str(data), "tokens_per_sample": 64}
             task_cfg["max_target_positions"] = 64
             sizes = LM_SIZES | {
@@ -88,7 +88,7 @@ def save(data, tmp_path):
             task_cfg = {"_name": "translation", "data": str(data), "source_lang": "en", "target_lang": "de"} | LENGTHS
             sizes = SIZES | LENGTHS
         task = tasks.setup_task(OmegaConf.create(task_cfg))
-        if arch.startswith("transformer") and arch != "transformer_lm":
+        if ARCH_MODEL_NAME_REGISTRY.get(arch, arch) not in MODEL_DATACLASS_REGISTRY:
             model_cfg = argparse.Namespace(_name=arch, arch=arch, lr=[0.1], **(sizes | options))
             ARCH_CONFIG_REGISTRY[arch](model_cfg)
             built_from = model_cfg

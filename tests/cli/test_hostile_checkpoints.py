@@ -1,11 +1,13 @@
 """What a stranger's checkpoint may hold is refused within seconds and little memory, by name, by `fwp` and fairseq."""
 
+import argparse
 import re
 import time
 import zipfile
 from functools import reduce
 from itertools import product
 from pathlib import Path
+from random import Random
 
 import pytest
 import torch
@@ -41,7 +43,19 @@ CHANGES = {
     "positions": (option("max_source_positions", 10**10), "its options describe a model of"),
     "d-dot": (option("fwp_d_dot", 10**9), "model"),
     "map": (option("fwp_feature_map", "rbf\x1b[2J"), "rbf\\x1b"),
-    "type": (option("encoder_embed_dim", "wide"), "no model can be built"),
+    "type": (option("encoder_embed_dim", "wide"), "option encoder_embed_dim of its model is 'wide', expected a number"),
+    "dropout": (option("dropout", "abc"), "option dropout of its model is 'abc', expected a number"),
+    "longest": (
+        lambda state: state["task_state"].update(longest_source="abc"),
+        "longest_source is 'abc', expected a c",
+    ),
+    "runs": (
+        lambda state: state["extra_state"].update(early_stopping={"num_runs": "x"}),
+        "num_runs is 'x', expected a",
+    ),
+    "epoch": (lambda state: state["extra_state"]["train_iterator"].update(epoch=10**12), "epoch is 1000000000000, exp"),
+    "updates": (lambda state: state["optimizer_history"][0].update(num_updates=-1), "num_updates is -1, expected a co"),
+    "time": (lambda state: state["extra_state"].update(previous_training_time="long"), "is 'long', expected a number"),
     "environment": (option("activation_fn", "${oc.env:HOME}"), "expected a plain value"),
     "cfg": (lambda state: state.update(cfg="task: [1"), "cfg is of type str"),
     "model": (lambda state: state["cfg"].update(model=["fwp_transformer"]), "cfg.model is of type list"),
@@ -59,6 +73,7 @@ CHANGES = {
 ONLY_OURS = {
     "complex": (parameter(lambda x: x.to(torch.complex64)), "expected real numbers"),
     "bool": (parameter(lambda x: x > 0), "expected real numbers"),
+    "whole": (parameter(lambda x: x.long()), "fc1.weight is of type torch.int64, expected torch.float32"),
     "nan": (parameter(lambda x: x.fill_(torch.nan), "encoder.layers.0.fc2.bias"), "16 of 16 numbers in"),
     "scalar": (parameter(lambda x: x[0], "decoder.layer_norm.bias"), "is of shape (), expected (16,)"),
     "narrow": (parameter(lambda x: x[:1], f"{OURS}.weight"), f"{OURS}.weight is of shape (1, 16), expected (2, 16)"),
@@ -121,8 +136,6 @@ def test_fwp_refuses_it_by_name(hostile, refused, tmp_path, within_bounds, comma
 
 
 TABLE_ONLY = {
-    "updates": lambda state: state["optimizer_history"][-1].update(num_updates={"a": 1}),
-    "seconds": lambda state: state["extra_state"].update(previous_training_time="long"),
     "seed": lambda state: state["cfg"].update(common={"seed": [1]}),
     "flags": parameter(lambda x: torch.tensor(list(b"decoder: d-dot=many")), "attention_flags"),
 }
@@ -142,6 +155,105 @@ def test_fairseq_refuses_it_by_name(hostile, within_bounds, kind):
         checkpoint_utils.load_model_ensemble_and_task([str(path)])
     message = str(error.value)
     assert message.startswith(f"checkpoint {path}") and named in message and message.isprintable()
+
+
+# Each has the sizes of tests/cli/conftest.py; the options that are changed size or type something in its family.
+FAMILIES = {
+    "lstm": ("lstm", {"encoder_hidden_size": 60_000}),
+    "lstm-decoder": ("lstm", {"decoder_hidden_size": 60_000}),
+    "lstm-embedding": ("lstm", {"encoder_embed_dim": 10**9}),
+    "lstm-dropout": ("lstm", {"dropout": "abc"}),
+    "lstm_lm": ("lstm_lm", {"decoder_hidden_size": 60_000}),
+    "fconv": ("fconv", {"encoder_layers": "[(60000, 3)]"}),
+    "fconv-times": ("fconv", {"encoder_layers": "[(16, 3)] * 1000000000"}),
+    "fconv_lm": ("fconv_lm", {"decoder_layers": "[(60000, 3)]"}),
+    "lightconv": ("lightconv", {"encoder_ffn_embed_dim": 10**8}),
+    "lightconv-kernel": ("lightconv", {"decoder_kernel_size_list": [10**9]}),
+    "lightconv_lm": ("lightconv_lm", {"decoder_embed_dim": 10**7}),
+    "transformer_lm": ("transformer_lm", {"decoder_ffn_embed_dim": 10**9}),
+    "transformer_xl_lm": ("transformer_xl_lm", {"decoder_ffn_embed_dim": 10**9}),
+    "transformer_xl_lm-type": ("transformer_xl_lm", {"decoder_layers": "abc"}),
+    "transformer_align": ("transformer_align", {"encoder_ffn_embed_dim": 10**9}),
+    "fwp_lm": ("fwp_lm", {"decoder_ffn_embed_dim": 10**9}),
+    "fwp_lm-type": ("fwp_lm", {"fwp_decoder_d_dot": "abc"}),
+}
+
+
+NETS = {"encoder_layers": "[(16, 3)] * 2", "decoder_layers": "[(16, 3)]"}
+CONVOLUTIONS = dict.fromkeys(("encoder_conv_type", "decoder_conv_type"), "lightweight") | dict.fromkeys(
+    (
+        "weight_softmax",
+        "no_token_positional_embeddings",
+        "decoder_learned_pos",
+        "decoder_glu",
+        "decoder_normalize_before",
+        "share_decoder_input_output_embed",
+        "share_all_embeddings",
+        "dropout",
+        "attention_dropout",
+        "relu_dropout",
+        "input_dropout",
+        "weight_dropout",
+    ),
+    0,
+)
+REQUIRED = {
+    "lstm": {"decoder_layers": 2, "decoder_out_embed_dim": 16, "criterion": "cross_entropy"},
+    "lstm_lm": {"criterion": "cross_entropy"},
+    "fconv": NETS,
+    "fconv_lm": NETS | {"criterion": "cross_entropy"},
+    "lightconv": CONVOLUTIONS | {"encoder_kernel_size_list": [3, 3], "decoder_kernel_size_list": [3]},
+    "lightconv_lm": CONVOLUTIONS | {"decoder_kernel_size_list": [3, 3], "criterion": "cross_entropy"},
+}
+
+
+@pytest.mark.parametrize("kind", FAMILIES)
+def test_every_family_is_refused_by_name_and_opens_unchanged(save, within_bounds, kind):
+    arch, changed = FAMILIES[kind]
+    path = save(arch, **REQUIRED.get(arch, {}))
+    assert checkpoint_utils.load_model_ensemble_and_task([str(path)])
+    state = torch.load(path, weights_only=True)
+    options = state["cfg"]["model"]
+    (vars(options) if isinstance(options, argparse.Namespace) else options).update(changed)
+    torch.save(state, path)
+    with pytest.raises(RuntimeError) as error:
+        checkpoint_utils.load_model_ensemble_and_task([str(path)])
+    assert str(error.value).startswith(f"checkpoint {path} is refused: ") and str(error.value).isprintable()
+
+
+def test_whole_numbers_in_place_of_parameters_are_refused(hostile):
+    path = hostile(parameter(lambda x: x.long()))
+    with pytest.raises(
+        RuntimeError, match=r"input\.pt is refused: decoder\.layers\.0\.fc1\.weight is of type torch.int64"
+    ):
+        checkpoint_utils.load_model_ensemble_and_task([str(path)])
+
+
+@pytest.mark.parametrize("damage", ["bit", "zeros"])
+def test_every_changed_byte_of_a_file_is_noticed(save, refused, tmp_path, damage):
+    """A checksum guards all but the padding between members, whose bytes nothing reads."""
+    path = save("fwp_transformer_tiny")
+    whole, random = path.read_bytes(), Random(1)
+    expected = torch.load(path, weights_only=True)["model"]
+    refusals = 0
+    for _ in range(60):
+        at = random.randrange(len(whole))
+        content = bytearray(whole)
+        if damage == "bit":
+            content[at] ^= 1 << random.randrange(8)
+        else:
+            content[at : at + 4096] = bytes(len(content[at : at + 4096]))
+        path.write_bytes(content)
+        try:
+            found = checkpoint_utils.load_checkpoint_to_cpu(str(path))["model"]
+        except RuntimeError as error:
+            assert path.name in str(error)
+            assert path.name in refused(1, "average", "--inputs", path, "--output", tmp_path / "out.pt")
+            refusals += 1
+        else:
+            assert found.keys() == expected.keys()
+            assert all(torch.equal(found[name], expected[name]) for name in expected)
+    assert refusals > 20
 
 
 def test_what_unpacks_to_more_than_its_size_is_refused(save, refused, tmp_path, within_bounds):

@@ -1,0 +1,149 @@
+"""Builds the model that a checkpoint describes: without memory, or with no more than its parameters need."""
+
+import argparse
+import contextlib
+import re
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves, tree_map_only
+
+from .checkpoint_content import architecture
+from .text import printable
+
+_EMBEDDING = re.compile(r"(encoder|decoder)\.embed_tokens\.(embeddings\.\d+\.0\.)?weight")
+# What has a row for each word where embeddings are made of characters. The head has one more for each tail.
+_OUTPUT = re.compile(r"decoder\.(output_projection|adaptive_softmax\.(head|(tail)\.\d+\.2))\.weight")
+# The models that can be built without memory.
+_FAMILIES = {"transformer", "transformer_lm", "fwp_transformer", "fwp_lm", "transformer_xl_lm"}
+_SMALL_MODEL, _LARGE_TABLES = 2**26, 2**28  # numbers of 4 bytes: 256 MB and 1 GB
+
+
+class Allowance(TorchDispatchMode):
+    """Refuses, with ValueError, to make tensors of more than four times ``held`` numbers, and 2^28 for tables, in all.
+
+    Each operator is called without memory first, so that models of any kind are refused before they ask for it.
+    """
+
+    def __init__(self, held: int):
+        super().__init__()
+        self.held, self.left = held, 4 * held + _LARGE_TABLES
+
+    def __torch_dispatch__(self, operator, types, args=(), kwargs=None):
+        schema = operator._schema
+        if not (operator.is_view or schema.is_mutable):
+            names = {argument.name for argument in schema.arguments}
+            own = {name: value for name, value in (("device", "meta"), ("generator", None)) if name in names}
+            shapes, options = tree_map_only(torch.Tensor, lambda x: x.to("meta"), (args, kwargs or {}))
+            try:
+                made = operator(*shapes, **options | own)
+            except Exception:  # what depends on the numbers themselves makes no more of them
+                made = ()
+            self.left -= sum(x.numel() for x in tree_leaves(made) if isinstance(x, torch.Tensor))
+        if self.left < 0:
+            raise ValueError(f"its options describe a model of far more numbers than the {self.held:,} that it holds")
+        return operator(*args, **(kwargs or {}))
+
+
+def check_types(options: dict) -> None:
+    """Raises ValueError for an option of a model that is no number where its architecture has one."""
+    from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_NAME_REGISTRY, MODEL_DATACLASS_REGISTRY
+
+    name = architecture(options)
+    defaults = argparse.Namespace()
+    if dataclass := MODEL_DATACLASS_REGISTRY.get(ARCH_MODEL_NAME_REGISTRY.get(name, name)):
+        defaults = argparse.Namespace(**vars(dataclass()))
+    if name in ARCH_CONFIG_REGISTRY:
+        with contextlib.suppress(AttributeError):  # of architectures that complete what a command line gives
+            ARCH_CONFIG_REGISTRY[name](defaults)
+    for option, default in vars(defaults).items():
+        value = options.get(option)
+        if isinstance(default, int | float) and not isinstance(value, int | float | None):
+            raise ValueError(f"option {option} of its model is {printable(repr(value)[:60])}, expected a number")
+
+
+class _Dictionary:
+    """The part of a dictionary that building a model needs."""
+
+    def __init__(self, words: int):
+        self.words = words
+
+    def __len__(self) -> int:
+        return self.words
+
+    @property
+    def nspecial(self) -> int:
+        """All words count as special, of which fairseq reads no characters."""
+        return self.words
+
+    def __eq__(self, other) -> bool:
+        return self.words == other.words
+
+    def pad(self) -> int:
+        return 1
+
+    def update(self, other) -> None:
+        """Takes in the words of another dictionary (--merge-src-tgt-embed), which the embeddings have already."""
+
+
+def build(options: dict, parameters: dict, device: str = "cpu"):
+    """Builds the model that the options describe, on the device meta without memory; raises whatever building raises.
+
+    Its dictionaries are as large as the embeddings among the ``parameters``, or else as the output.
+    """
+    from fairseq.models import ARCH_MODEL_NAME_REGISTRY, MODEL_DATACLASS_REGISTRY, MODEL_REGISTRY
+    from omegaconf import OmegaConf
+
+    words = dict.fromkeys(("encoder", "decoder"), 0)
+    for name, tensor in parameters.items():
+        if match := _EMBEDDING.fullmatch(name):
+            words[match[1]] += tensor.shape[0] if tensor.dim() else 0
+    for name, tensor in parameters.items() if not any(words.values()) else ():
+        if (match := _OUTPUT.fullmatch(name)) and tensor.dim():
+            words["encoder"] += tensor.shape[0] - bool(match[3])
+    target = _Dictionary(words["decoder"] or words["encoder"])
+    source = _Dictionary(words["encoder"] or words["decoder"])
+    task = argparse.Namespace(source_dictionary=source, target_dictionary=target, dictionary=target)
+    name = ARCH_MODEL_NAME_REGISTRY.get(options["_name"], options["_name"])
+    options = options | dict.fromkeys(("encoder_embed_path", "decoder_embed_path"))
+    if name in MODEL_DATACLASS_REGISTRY:  # options that are newer than the checkpoint have their defaults
+        cfg = OmegaConf.create(vars(MODEL_DATACLASS_REGISTRY[name]()) | options)
+    else:
+        cfg = argparse.Namespace(**options)
+    cls = MODEL_REGISTRY[name]
+    with torch.random.fork_rng(devices=[]), torch.device(device):
+        return cls.build_model(cfg, task)
+
+
+def build_known(options: dict, parameters: dict):
+    """As :func:`build`, on the device meta; None unless it is a Transformer of fairseq's or a model of this plugin.
+
+    Raises ValueError if no model can be built with the options.
+    """
+    from fairseq.models import ARCH_MODEL_NAME_REGISTRY
+
+    name = architecture(options)
+    if ARCH_MODEL_NAME_REGISTRY.get(name, name) not in _FAMILIES:
+        return None
+    try:
+        return build(options | {"_name": name}, parameters, "meta")
+    except Exception as error:  # the options may be anything
+        reason = printable(" ".join(str(error).split()) or type(error).__name__)
+        raise ValueError(f"no model can be built with its options: {reason}") from None
+
+
+def check_size(options: dict, parameters: dict):
+    """Returns the model of the options, without memory; None if they name none of fairseq's and our Transformers.
+
+    Raises ValueError if no model can be built with the options, or one that is far larger than the checkpoint.
+    """
+    check_types(options)
+    model = build_known(options, parameters)
+    if model is None:
+        return None
+    held = sum(tensor.numel() for tensor in parameters.values())
+    for found, small in ((model.parameters(), _SMALL_MODEL), (model.buffers(), _LARGE_TABLES)):
+        described = sum(tensor.numel() for tensor in found)
+        if described > 4 * held + small:
+            raise ValueError(f"its options describe a model of {described:,} numbers, but it holds {held:,}")
+    return model
