@@ -126,6 +126,41 @@ def test_maps_and_normalizers_through_two_folds(rule, feature_map, normalizer, d
     assert site.cache.count < 8 and site.cache.rows.tolist() == [0, 1]
 
 
+DENSE = {**{f"dpfp-{nu}": ("dpfp", {"nu": nu}) for nu in range(1, 6)}, "elu": ("elu", {}), "relu": ("relu", {})}
+
+
+@pytest.mark.parametrize("rule, name, normalizer, dtype", covering(cases.RULES, DENSE, NORMALIZERS, list(LIMITS)[:2]))
+def test_rows_of_64_numbers_through_two_folds(rule, name, normalizer, dtype, monkeypatch):
+    """Lanes read four numbers at once, of the widths that most models have; with nu 5 they do not."""
+    monkeypatch.setattr(decoding_module, "longest_block", lambda *widths: 70)
+    decoding = make(rule, DENSE[name], normalizer, 64)
+    sentence, rows = Sentence(decoding, 2 * 105, 64, 64, dtype), torch.arange(210).view(2, 105)
+    site = Site(decoding)
+    mask = torch.zeros(2, 105, dtype=torch.bool)
+    mask[1, 5:9] = mask[0, 80] = True
+    out = torch.cat(
+        [
+            site.steps(sentence, rows[:, :60], mask[:, :60], together=60),
+            site.steps(sentence, rows[:, 60:], mask[:, 60:]),
+        ],
+        1,
+    )
+    assert_near(out, sentence.expected(rows, mask), dtype, looser=1.5)
+    assert site.cache.W is not None and site.cache.count < 8
+
+
+def test_rows_of_64_numbers_that_begin_anywhere():
+    """Four numbers at once are read where their addresses allow it."""
+    decoding = make("delta", DPFP, "both", 64)
+    sentence, rows = Sentence(decoding, 14, 64, 64, torch.bfloat16), torch.arange(14)[None]
+    site = Site(decoding)
+    found = [site.steps(sentence, rows[:, :10], together=10)]
+    keys = site.cache.keys
+    site.cache.keys = keys.new_empty(keys.numel() + 1)[1:].view(keys.shape).copy_(keys)
+    found.append(site.steps(sentence, rows[:, 10:]))
+    assert_near(torch.cat(found, 1), sentence.expected(rows), torch.bfloat16, looser=1.5)
+
+
 @pytest.mark.parametrize(
     "d_key, d_value, feature_map",
     [

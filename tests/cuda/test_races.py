@@ -32,20 +32,21 @@ def call(rule: str, length: int, causal=True, features=True, everything=True) ->
     return list(found.values())
 
 
-def decode(rule: str) -> list[torch.Tensor]:
-    decoding = make_decoding(rule, ("dpfp", {"nu": 2}), "both", 16)
-    sentence, rows, site = Sentence(decoding, 12, 16, 70, torch.bfloat16), torch.arange(12)[None], Site(decoding)
+def decode(rule: str, d_key: int, d_value: int) -> list[torch.Tensor]:
+    decoding = make_decoding(rule, ("dpfp", {"nu": 2}), "both", d_key)
+    sentence, rows = Sentence(decoding, 12, d_key, d_value, torch.bfloat16), torch.arange(12)[None]
+    site = Site(decoding)
     out = site.steps(sentence, rows, together=5)
     site.cache.W, site.cache.z = torch.ops.fwp.fold(
         site.cache.keys, site.cache.written, site.cache.strengths, site.cache.ancestors, site.cache.rows, None, None,
-        site.cache.count, rule, "dpfp", 64, True,
+        site.cache.count, rule, "dpfp", 4 * d_key, True,
     )  # fmt: skip
     return [out, site.cache.W.cpu(), site.cache.z.cpu()]
 
 
 def all_calls(rule: str) -> list[torch.Tensor]:
     found = call(rule, 40) + call(rule, 80, features=False) + call(rule, 70, causal=False)
-    return found + call(rule, 20, everything=False) + decode(rule)
+    return found + call(rule, 20, everything=False) + decode(rule, 16, 70) + decode(rule, 64, 64)
 
 
 @pytest.mark.parametrize("rule", RULES)

@@ -11,104 +11,15 @@
 // read.
 #pragma once
 
-#include "decode_call.h"
-#include "features.cuh"
-#include "tokens.cuh"
+#include "dense.cuh"
 
 namespace fwp::gpu {
 
-constexpr int decode_threads = 256, decode_warps = decode_threads / 32, column_block = 64;
-constexpr int decode_parts = decode_threads / column_block;  // of the positions, for each column
+struct Decoder : DenseRows {
+  using DenseRows::DenseRows;
 
-struct Hypothesis : Lanes {
-  const DecodeCall& c;
-  int row, h;
-  const int thread = thread_index(), warp = warp_index();
-
-  FWP_DEVICE Hypothesis(const DecodeCall& call, int index) : c(call), row(index / call.heads), h(index % call.heads) {}
-
-  // The row of storage of position p. Positions that this call writes are in the row itself; a table entry outside of
-  // the storage stops the kernel.
-  FWP_DEVICE int stored_at(int p) const {
-    int at = row;
-    if (p < c.count) at = c.ancestors ? c.ancestors[row * c.ancestors_ld + p] : c.state_rows[row];
-    require(at >= 0 && at < c.stored, "a table names a row outside of storage");
-    return at;
-  }
-  FWP_DEVICE int64_t place(int p, int at) const { return (int64_t(p) * c.stored + at) * c.heads + h; }
-  FWP_DEVICE int64_t state() const {
-    const int at = c.state_rows[row];
-    require(at >= 0 && at < c.states, "a table names a row outside of the states");
-    return int64_t(at) * c.heads + h;
-  }
-  // Number d of a position's key, of which the cache has the features or, with offsets, the key itself.
-  FWP_DEVICE float cached(int64_t place, int d) const { return load(c.type, c.keys, place * c.d_cached + d); }
-  FWP_DEVICE float feature(int64_t place, int i) const {
-    return c.map == Map::dpfp ? dpfp_feature([&](int d) { return cached(place, d); }, c.d_cached, i) : cached(place, i);
-  }
-  // Calls f(i, feature i) for all features, each from one lane.
-  template <class F> FWP_DEVICE void each_feature(int64_t place, F f) const {
-    const auto x = [&](int d) { return cached(place, d); };
-    if (c.map != Map::dpfp) return each(c.d_dot, [&](int i) { f(i, x(i)); });
-    each_dpfp_feature([&](int b) { return relu_of(x, c.d_cached, b); }, c.d_cached, c.nu, f);
-  }
-  FWP_DEVICE float written(int64_t place, int j) const { return load(c.type, c.written, place * c.d_value + j); }
-  // The rows of storage of so many positions, and what is left of each, with its beta where the rule has it there;
-  // behind them, of the state. By all threads; leaves the barrier before it is read to others.
-  FWP_DEVICE void weigh(float* weights, int* rows, int positions) const {
-    FWP_ROLLED (int p = thread; p < positions; p += decode_threads) {
-      rows[p] = stored_at(p);
-      weights[p] = c.strengths ? c.strengths[place(p, rows[p])] : 1.f;
-    }
-    sync_block();
-    if (thread > 0) return;
-    float left = 1;
-    FWP_ROLLED (int p = positions - 1; p >= 0 && c.strengths; --p) {
-      const float strength = weights[p];
-      weights[p] = c.rule == Rule::gated ? strength * left : left;
-      left *= c.rule == Rule::gated ? 1 - strength : strength;
-    }
-    weights[positions] = left;
-  }
-};
-
-// Shared memory of a step. `most`: positions at its end.
-struct DecodeShared {
-  float *x, *phi;  // [2][2 d_key], [2][d_dot]: of the query and of the key
-  float* weights;  // [most + 1]
-  int* rows;  // [most]: of storage
-  float *a, *b;  // [most]
-  float* sums;  // [decode_warps][4]
-  float* parts;  // [2][decode_parts][column_block]
-
-  FWP_BOTH int lay(float* base, const DecodeCall& c) {
-    const int most = c.count + (c.k.data ? c.tokens : 0);
-    int used = 0;
-    const auto take = [&](auto*& pointer, int count) {
-      pointer = reinterpret_cast<std::remove_reference_t<decltype(pointer)>>(base + used);
-      used += count;
-    };
-    take(x, 2 * 2 * c.d_key);
-    take(phi, 2 * c.d_dot);
-    take(weights, most + 1);
-    take(rows, most);
-    take(a, most);
-    take(b, most);
-    take(sums, 4 * decode_warps);
-    take(parts, 2 * decode_parts * column_block);
-    return 4 * used;
-  }
-};
-
-struct Decoder : Hypothesis {
-  DecodeShared s;
-
-  FWP_DEVICE Decoder(const DecodeCall& call, int index) : Hypothesis(call, index) {
-    s.lay(reinterpret_cast<float*>(shared_memory(s.lay(nullptr, c))), c);
-  }
   FWP_DEVICE bool writes() const { return c.k.data; }
-  FWP_DEVICE int64_t place(int p) const { return Hypothesis::place(p, s.rows[p]); }
-  FWP_DEVICE int64_t new_place(int p) const { return Hypothesis::place(p, row); }  // of the token's own position
+  FWP_DEVICE int64_t new_place(int p) const { return Hypothesis::place(storage(p, row)); }  // of the token's own
   template <class V> FWP_DEVICE int64_t offset(const Rows<V>& rows, int token) const {
     return row * rows.batch + token * rows.time + h * rows.head;
   }
@@ -119,22 +30,24 @@ struct Decoder : Hypothesis {
   // Shared memory is free, and what earlier tokens have written can be read.
   FWP_DEVICE void run(int token) const {
     const int positions = c.count + (writes() ? token : 0);
-    const bool pad = writes() && is_pad(token), correcting = writes() && corrects(c.rule);
+    const bool pad = writes() && is_pad(token), correcting = writes() && corrects(c.rule), dense = is_dense();
     weigh(s.weights, s.rows, positions);
     if (warp < (writes() ? 2 : 1)) make(token, warp, pad, positions);
     sync_block();
     float sums[4] = {};  // of a, of b, q.k
-    FWP_ROLLED (int p = warp; p < positions; p += decode_warps) {
-      const int64_t at = place(p);
-      float a = 0, b = 0;
-      each_feature(at, [&](int i, float k) {
-        a += k * s.phi[i];
-        if (correcting) b += k * s.phi[c.d_dot + i];
-      });
-      FWP_UNROLL (int mask = 16; mask > 0; mask /= 2) a += shuffle_xor(a, mask), b += shuffle_xor(b, mask);
-      a *= s.weights[p], b *= s.weights[p];
-      if (lane == 0) s.a[p] = a, s.b[p] = b, sums[0] += a, sums[1] += b;
-    }
+    if (dense) multiply(positions, correcting, sums);
+    else
+      FWP_ROLLED (int p = warp; p < positions; p += decode_warps) {
+        const int64_t at = place(p);
+        float a = 0, b = 0;
+        each_feature(at, [&](int i, float k) {
+          a += k * s.phi[i];
+          if (correcting) b += k * s.phi[c.d_dot + i];
+        });
+        FWP_UNROLL (int mask = 16; mask > 0; mask /= 2) a += shuffle_xor(a, mask), b += shuffle_xor(b, mask);
+        a *= s.weights[p], b *= s.weights[p];
+        if (lane == 0) s.a[p] = a, s.b[p] = b, sums[0] += a, sums[1] += b;
+      }
     const float left = s.weights[positions];
     const float* const z = c.z ? c.z + state() * c.d_dot : nullptr;
     FWP_ROLLED (int i = thread; i < c.d_dot; i += decode_threads) {
@@ -143,6 +56,7 @@ struct Decoder : Hypothesis {
       if (z) sums[0] += left * z[i] * q, sums[1] += left * z[i] * k;
     }
     add_up(sums);
+    if (dense) read(positions, correcting);
     FWP_ROLLED (int first = 0; first < c.d_value; first += column_block) finish(token, first, positions, pad, sums);
     if (writes() && thread == 0 && h == 0) c.ancestors[row * c.ancestors_ld + positions] = row;
     sync_block();
@@ -168,13 +82,14 @@ struct Decoder : Hypothesis {
     constexpr float most = 65504;
     store(c.type, c.keys, at, c.type != Type::float16 ? x : x > most ? most : x < -most ? -most : x);
   }
-  // Over all threads.
+  // Over all threads; those that answer get the totals.
   FWP_DEVICE void add_up(float (&sums)[4]) const {
     FWP_UNROLL (int i = 0; i < 4; ++i)
       FWP_UNROLL (int mask = 16; mask > 0; mask /= 2) sums[i] += shuffle_xor(sums[i], mask);
     if (lane == 0)
       FWP_UNROLL (int i = 0; i < 4; ++i) s.sums[4 * warp + i] = sums[i];
     sync_block();
+    if (thread >= column_block) return;
     FWP_UNROLL (int i = 0; i < 4; ++i) {
       sums[i] = 0;
       for (int w = 0; w < decode_warps; ++w) sums[i] += s.sums[4 * w + i];
@@ -193,7 +108,7 @@ struct Decoder : Hypothesis {
     const bool correcting = writes() && corrects(c.rule);
     float N = 0, O = 0;
     if (j < c.d_value) {
-      for (int p = part; p < positions; p += decode_parts) {
+      for (int p = part; p < positions && !is_dense(); p += decode_parts) {
         const float u = written(place(p), j);
         N += s.a[p] * u;
         if (correcting) O += s.b[p] * u;
@@ -216,6 +131,11 @@ struct Decoder : Hypothesis {
         N += s.parts[p * column_block + column];
         O += s.parts[(decode_parts + p) * column_block + column];
       }
+      if (is_dense())
+        FWP_UNROLL (int w = 0; w < decode_warps; ++w) {
+          N += s.dense[w * column_block + column];
+          O += s.dense[(decode_warps + w) * column_block + column];
+        }
       answer(token, j, positions, pad, N, O, sums);
     }
     sync_block();
@@ -244,11 +164,11 @@ struct Decoder : Hypothesis {
 };
 
 // Tokens that are written come one after the other; those that only read have blocks of their own.
-FWP_KERNEL(decode_threads, 1) decode_kernel(FWP_CONSTANT DecodeCall c) {
+FWP_KERNEL(decode_threads, 3) decode_kernel(FWP_CONSTANT DecodeCall c) {
   const int heads = c.rows * c.heads;
   const Decoder decoder(c, block_index() % heads);
-  if (!c.k.data) return decoder.run(block_index() / heads);
-  FWP_ROLLED (int token = 0; token < c.tokens; ++token) decoder.run(token);
+  const int first = c.k.data ? 0 : block_index() / heads, end = c.k.data ? c.tokens : first + 1;
+  FWP_ROLLED (int token = first; token < end; ++token) decoder.run(token);
 }
 
 // The state of each row after the positions of the block: W = w W0 + sum_j w_j phi(k_j) u_j^T, and z likewise. A block
@@ -266,7 +186,7 @@ struct Folder : Hypothesis {
         weights(phi + fold_positions * fold_features), rows(reinterpret_cast<int*>(weights + call.count + 1)),
         first(first) {}
 
-  FWP_DEVICE int64_t place(int p) const { return Hypothesis::place(p, rows[p]); }
+  FWP_DEVICE int64_t place(int p) const { return Hypothesis::place(rows[p]); }
 
   FWP_DEVICE void run() const {
     weigh(weights, rows, c.count);

@@ -1,0 +1,98 @@
+// What a block of threads that decodes knows of its row and head: where positions lie, what is left of each; and the
+// shared memory of a step.
+#pragma once
+
+#include "decode_call.h"
+#include "features.cuh"
+#include "tokens.cuh"
+
+namespace fwp::gpu {
+
+constexpr int decode_threads = 256, decode_warps = decode_threads / 32, column_block = 64;
+constexpr int decode_parts = decode_threads / column_block;  // of the positions, for each column
+
+struct Hypothesis : Lanes {
+  const DecodeCall& c;
+  int row, h;
+  const int thread = thread_index(), warp = warp_index();
+
+  FWP_DEVICE Hypothesis(const DecodeCall& call, int index) : c(call), row(index / call.heads), h(index % call.heads) {}
+
+  // The row of storage of position p. Positions that this call writes are in the row itself; a table entry outside of
+  // the storage stops the kernel.
+  FWP_DEVICE int stored_at(int p) const {
+    int at = row;
+    if (p < c.count) at = c.ancestors ? c.ancestors[row * c.ancestors_ld + p] : c.state_rows[row];
+    require(at >= 0 && at < c.stored, "a table names a row outside of storage");
+    return at;
+  }
+  // Of position p in a row of storage, counted over all positions; and where its numbers lie.
+  FWP_DEVICE int storage(int p, int at) const { return p * c.stored + at; }
+  FWP_DEVICE int64_t place(int storage) const { return int64_t(storage) * c.heads + h; }
+  FWP_DEVICE int64_t state() const {
+    const int at = c.state_rows[row];
+    require(at >= 0 && at < c.states, "a table names a row outside of the states");
+    return int64_t(at) * c.heads + h;
+  }
+  // Number d of a position's key, of which the cache has the features or, with offsets, the key itself.
+  FWP_DEVICE float cached(int64_t place, int d) const { return load(c.type, c.keys, place * c.d_cached + d); }
+  FWP_DEVICE float feature(int64_t place, int i) const {
+    return c.map == Map::dpfp ? dpfp_feature([&](int d) { return cached(place, d); }, c.d_cached, i) : cached(place, i);
+  }
+  // Calls f(i, feature i) for all features, each from one lane.
+  template <class F> FWP_DEVICE void each_feature(int64_t place, F f) const {
+    const auto x = [&](int d) { return cached(place, d); };
+    if (c.map != Map::dpfp) return each(c.d_dot, [&](int i) { f(i, x(i)); });
+    each_dpfp_feature([&](int b) { return relu_of(x, c.d_cached, b); }, c.d_cached, c.nu, f);
+  }
+  FWP_DEVICE float written(int64_t place, int j) const { return load(c.type, c.written, place * c.d_value + j); }
+  // The rows of storage of so many positions, and what is left of each, with its beta where the rule has it there;
+  // behind them, of the state. By all threads; leaves the barrier before it is read to others.
+  FWP_DEVICE void weigh(float* weights, int* rows, int positions) const {
+    FWP_ROLLED (int p = thread; p < positions; p += decode_threads) {
+      rows[p] = storage(p, stored_at(p));
+      weights[p] = c.strengths ? c.strengths[place(rows[p])] : 1.f;
+    }
+    sync_block();
+    if (thread > 0) return;
+    float left = 1;
+    FWP_ROLLED (int p = positions - 1; p >= 0 && c.strengths; --p) {
+      const float strength = weights[p];
+      weights[p] = c.rule == Rule::gated ? strength * left : left;
+      left *= c.rule == Rule::gated ? 1 - strength : strength;
+    }
+    weights[positions] = left;
+  }
+};
+
+// Shared memory of a step. `most`: positions at its end.
+struct DecodeShared {
+  float *x, *phi;  // [2][2 d_key], [2][d_dot]: of the query and of the key
+  float* weights;  // [most + 1]
+  int* rows;  // [most]: of storage
+  float *a, *b;  // [most]
+  float* sums;  // [decode_warps][4]
+  float* parts;  // [2][decode_parts][column_block]
+  float* dense;  // [2][decode_warps][column_block]
+
+  FWP_BOTH int lay(float* base, const DecodeCall& c) {
+    const int most = c.count + (c.k.data ? c.tokens : 0);
+    int used = 0;
+    const auto take = [&](auto*& pointer, int count) {
+      pointer = reinterpret_cast<std::remove_reference_t<decltype(pointer)>>(base + used);
+      used += count;
+    };
+    take(phi, 2 * c.d_dot);  // first, because lanes read four of them at a time
+    take(x, 2 * 2 * c.d_key);
+    take(weights, most + 1);
+    take(rows, most);
+    take(a, most);
+    take(b, most);
+    take(sums, 4 * decode_warps);
+    take(parts, 2 * decode_parts * column_block);
+    take(dense, 2 * decode_warps * column_block);
+    return 4 * used;
+  }
+};
+
+}  // namespace fwp::gpu
