@@ -4,12 +4,26 @@ Locks folders, and refuses those whose names fairseq would not take as they are.
 """
 
 import contextlib
+import errno
 import fcntl
 import os
 import stat
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import BinaryIO
+
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
+
+
+@contextlib.contextmanager
+def named(path: str | os.PathLike) -> Iterator[None]:
+    """Names the file in an error of a full or broken disk, which the operating system reports without it."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno in _FULL and error.filename is None:
+            error.filename = str(path)
+        raise
 
 
 @contextlib.contextmanager
@@ -27,9 +41,10 @@ def replaced(path: str | os.PathLike) -> Iterator[BinaryIO]:
         with open(unfinished, "wb") as file:
             if target.exists():
                 os.fchmod(file.fileno(), stat.S_IMODE(target.stat().st_mode))
-            yield file
-            file.flush()
-            os.fsync(file.fileno())
+            with named(path):
+                yield file
+                file.flush()
+                os.fsync(file.fileno())
         os.replace(unfinished, target)
     except BaseException as error:
         with contextlib.suppress(OSError):
@@ -69,11 +84,14 @@ def reason(error: BaseException) -> str:
     return str(found).partition("\n")[0] or type(found).__name__
 
 
-def refuse_interpreted(path: str | os.PathLike, texts: tuple[str, ...] = (":", ",", "${")) -> None:
+_INTERPRETED = {"${": "fills in a value", "\\": "takes the next character for another"}
+
+
+def refuse_interpreted(path: str | os.PathLike, texts: tuple[str, ...] = (":", ",", "${", "\\")) -> None:
     """Raises ValueError for a path with one of the texts that fairseq interprets."""
     for text in texts:
         if text in str(path):
             raise ValueError(
                 f"{path}: expected a path without '{text}', where fairseq "
-                f"{'fills in a value' if text == '${' else 'cuts paths'}; choose another folder"
+                f"{_INTERPRETED.get(text, 'cuts paths')}; choose another folder"
             )

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Sets up everything, and trains, decodes and scores a translation model; see --help. With --texts it is `fwp train`.
+# Sets up everything, and trains, converts and compares translation models; see --help. With --texts it is `fwp train`.
 set -euo pipefail
 
 export FWP_CALLER_FOLDER=$PWD # the folder to which a relative --out refers
@@ -19,7 +19,7 @@ done
 
 # Flags are checked before anything is installed.
 python=$(scripts/environment.sh --print-python)
-"$python" -m scripts.experiments.quickstart.recipe "$@"
+"$python" -c 'import sys; from scripts.quickstart import parse; parse(sys.argv[1:])' "$@"
 for argument in "$@"; do
   case $argument in
     --) break ;;
@@ -29,4 +29,4 @@ done
 
 scripts/environment.sh
 # exec: a signal sent to this script must reach the program that handles it.
-exec .venv/bin/python -m scripts.experiments quickstart "$@"
+exec .venv/bin/python -m scripts.quickstart "$@"

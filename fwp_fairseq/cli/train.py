@@ -1,174 +1,117 @@
 """Trains a translation model on your own texts: pieces, binarised data, training, translations of the test set, scores.
 
   fwp train --texts corpus --source en --target de --out runs/en-de
-  fwp train --texts corpus --source en --target de --out runs/softmax -- --fwp-feature-map softmax
+  fwp train --texts corpus --source en --target de --out runs/en-de --baseline --minutes 30
+  fwp train --texts more --source en --target de --out runs/further --finetune-from runs/en-de
 
-The folder of texts has train.en, valid.en and test.en, and the same with .de: as many lines, each a sentence, a
-paragraph or a document. --window N joins consecutive lines, up to an empty one, into windows of at most N words, as
-`fwp translate --document` does. Interrupted, the same command goes on. Flags after -- are fairseq-train's and come
-last, so that they win. Every command is printed before it runs.
+The folder of texts has train.en, valid.en and test.en, and the same with .de, each of them plain or compressed (.gz):
+as many lines, each a sentence, a paragraph or a document. --window N joins consecutive lines, up to an empty one, into
+windows of at most N words, as `fwp translate --document` does. Interrupted, the same command goes on. Flags after --
+are fairseq-train's and come last, so that they win. Every command is printed before it runs.
+
+--baseline also trains fairseq's Transformer, softmax attention of the same size, on the same data with the same
+settings, in the folder `baseline` of --out, and compares BLEU by a paired test.
 """
 
 import argparse
-import json
 import shlex
-import subprocess
-import sys
+from contextlib import nullcontext
+from dataclasses import dataclass
 from pathlib import Path
 
-from ..files import locked, refuse_interpreted, replaced, write_atomically
-from ..text import printable
-from . import Parser
-from .corpus import PARTS, SETTINGS, Corpus, Recipe
+from ..checkpoint_content import plain, section
+from ..files import locked, named, refuse_interpreted, replaced
+from ..text import duration
+from . import Parser, bleu_tokenizer, commands
+from .commands import fwp, say, tool
+from .corpus import Corpus
 from .errors import CommandError, UsageError, refuse_below
 from .plugin import FOLDER, import_plugin
-from .processes import die_with_parent, environment
+from .prepared import Prepared, vocabulary_of
 from .progress import Progress
+from .recipe import SETTINGS, Recipe
 
 # The flags of fairseq-train that the steps after the training rely on.
-_OWN = ("--save-dir", "--no-save", "--source-lang", "--target-lang", "--user-dir")
+_OWN = ("--save-dir", "--no-save", "--source-lang", "--target-lang", "--user-dir", "--finetune-from-model")
 _OWN_LETTERS = ("-s", "-t")  # languages, which may follow without a space
-_LONGEST_ERROR = 500  # characters
+_FEW_UPDATES = 50  # whose time need not be known before
+BASELINE = "baseline"
 
 
 def add_arguments(parser) -> None:
     parser.add_argument("--texts", required=True, type=Path, metavar="DIR")
     parser.add_argument("--source", required=True, metavar="LANGUAGE", help="the ending of the sources, such as en")
     parser.add_argument("--target", required=True, metavar="LANGUAGE")
-    parser.add_argument("--out", required=True, type=Path, metavar="DIR", help="folder of data, checkpoints and scores")
+    parser.add_argument("--out", required=True, type=Path, metavar="DIR", help="folder of checkpoints and scores")
+    parser.add_argument(
+        "--data", type=Path, metavar="DIR", help="folder of pieces and binarised texts, which trainings share (--out)"
+    )
     parser.add_argument("--window", type=int, metavar="N", help="words of joined lines (default: lines stay alone)")
     parser.add_argument("--arch", metavar="NAME", help="(default: a hybrid that fits the size of the corpus)")
     parser.add_argument("--max-update", type=int, metavar="N", help="(default: what fits the size of the corpus)")
+    parser.add_argument("--minutes", type=float, metavar="N", help="of a training at most, and its updates fit them")
     parser.add_argument("--vocabulary", type=int, metavar="N", help="pieces (default: what fits the corpus)")
+    parser.add_argument(
+        "--finetune-from", type=Path, metavar="MODEL", help="a checkpoint, also of fwp convert, or the folder of one"
+    )
+    parser.add_argument("--baseline", action="store_true", help="train fairseq's Transformer too, and compare")
+    bleu_tokenizer.add_argument(parser)
     parser.add_argument("--cpu", action="store_true", help="even where there is a GPU")
     parser.add_argument("flags", nargs="*", metavar="-- FLAG", help="of fairseq-train")
-
-
-def _print(text: str) -> None:
-    print(text, flush=True)
-
-
-def _say(words: list[str]) -> None:
-    _print(f"\n$ {shlex.join(words)}")
-
-
-def _run(*words: object, **keywords) -> None:
-    words = [str(word) for word in words]
-    _say(words)
-    status = subprocess.run(words, preexec_fn=die_with_parent, **keywords).returncode
-    if status:
-        raise CommandError(f"{shlex.join(words[:4])} ... ended with status {status}")
-
-
-def _ends(log: Path) -> str:
-    """Where the output of a command is that failed, and its last line, in which fairseq names the cause."""
-    last = log.read_text(encoding="utf-8", errors="replace").rstrip().rpartition("\n")[2]
-    last = printable(last)
-    if len(last) > _LONGEST_ERROR:  # the cause is at its beginning, the advice at its end
-        last = f"{last[: _LONGEST_ERROR // 2]} ... {last[-_LONGEST_ERROR // 2 :]}"
-    return f"{log} ends with: {last}"
-
-
-def _logged(log: Path, *words: object) -> None:
-    with open(log, "w", encoding="utf-8") as file:
-        try:
-            _run(*words, stdout=file, stderr=file)
-        except CommandError as error:
-            raise CommandError(f"{error}; {_ends(log)}") from None
-
-
-def _tool(name: str, *words: object) -> list[object]:
-    return [sys.executable, "-m", f"fairseq_cli.{name}", *words]
-
-
-def _fwp(*words: object) -> list[object]:
-    return [sys.executable, "-m", "fwp_fairseq", *words]
 
 
 def lengths_of(words: list[str]) -> argparse.Namespace:
     """The numbers that a command of fairseq-train comes to, whose flags may stand in it more than once."""
     parser = Parser(add_help=False, allow_abbrev=False)
-    for flag in ("--max-source-positions", "--max-target-positions", "--max-update", "--max-epoch"):
+    names = ("--max-source-positions", "--max-target-positions", "--max-tokens", "--max-update", "--max-epoch")
+    for flag in names:
         parser.add_argument(flag, type=int, default=0)
     return parser.parse_known_args(words)[0]
 
 
-def _follow(words: list[str], log, progress: Progress) -> int:
-    """Runs the command, copies its output to the file ``log`` and says how far it is; returns its status."""
-    with subprocess.Popen(
-        words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace", env=environment(),
-        preexec_fn=die_with_parent,
-    ) as run:  # fmt: skip
-        try:
-            for line in run.stdout:
-                log.write(line)
-                log.flush()
-                progress.line(line)
-        except BaseException:
-            run.terminate()
-            raise
-    return run.returncode
+@dataclass(frozen=True)
+class Training:
+    """One training of a call: its folder, and the command of fairseq-train."""
+
+    folder: Path
+    words: list[str]
+
+    @property
+    def checkpoints(self) -> Path:
+        return self.folder / "checkpoints"
+
+    def translations(self, language: str) -> Path:
+        return self.folder / f"translations.{language}"
+
+    def run(self) -> None:
+        lengths, path = lengths_of(self.words), self.folder / "train.log"
+        commands.show(self.words)
+        with open(path, "a", encoding="utf-8") as log:
+            status = commands.follow(self.words, log, Progress(lengths.max_epoch, lengths.max_update, say))
+        if status:
+            raise CommandError(f"fairseq-train ended with status {status}; {commands.ending(path)}")
 
 
-def _prepare(corpus: Corpus, out: Path, vocabulary: int) -> None:
-    """Learns the pieces and binarises the texts, unless that is done; refuses a folder made from other texts."""
-    made = {
-        "texts": corpus.digest(),
-        "vocabulary": vocabulary,
-        "languages": list(corpus.languages),
-        "window": corpus.window,
-    }
-    stamp = out / "prepared.json"
-    if stamp.is_file():
-        before = json.loads(stamp.read_text())
-        if other := [name for name in made if made[name] != before.get(name)]:
-            was = ", ".join("other texts" if name == "texts" else f"{name} {before.get(name)}" for name in other)
-            now = ", ".join(f"{name} {made[name]}" for name in other if name != "texts")
-            raise UsageError(
-                f"--out {out} holds a training with {was}{now and f', not {now}'}; expected the same, or another folder"
-            )
-        return
-    corpus.write_pieces(out, vocabulary)
-    source, target = corpus.languages
-    log = out / "preprocess.log"
-    if log.exists():  # a call that was stopped here; fairseq refuses dictionaries that are there
-        for language in corpus.languages:
-            (out / f"dict.{language}.txt").unlink(missing_ok=True)
-    _logged(
-        log,
-        *_tool("preprocess", "--user-dir", FOLDER, "--source-lang", source, "--target-lang", target),
-        *("--joined-dictionary", "--destdir", out, "--workers", 1),
-        *(word for part in PARTS for word in (f"--{part}pref", out / f"{part}.pieces")),
-    )
-    write_atomically(stamp, json.dumps(made))
+def _without_attention(flags: list[str]) -> list[str]:
+    """The flags that are not of attention, each with its value."""
+    kept, skipping = [], False
+    for word in flags:
+        if word.startswith("-"):
+            skipping = word.startswith("--fwp-")
+        if not skipping:
+            kept.append(word)
+    return kept
 
 
-def _train(args, corpus: Corpus, out: Path) -> None:
-    import torch
+def _softmax(arch: str) -> list[str]:
+    """The flags of fairseq's Transformer of an architecture's size, as this plugin builds it."""
+    from fairseq.models import ARCH_MODEL_NAME_REGISTRY
 
-    recipe = Recipe.of(corpus, out)
-    cpu = ["--cpu"] if args.cpu or not torch.cuda.is_available() else []
-    source, target = corpus.languages
-    words = [
-        *_tool("train", out, "--user-dir", FOLDER, "--task", "translation", "-s", source, "-t", target),
-        *(word for pair in recipe.flags(args.arch, args.max_update).items() for word in pair),
-        *SETTINGS, "--save-dir", out / "checkpoints", "--log-format", "json", "--log-interval", 20, *cpu, *args.flags,
-    ]  # fmt: skip
-    words = [str(word) for word in words]
-    lengths = lengths_of(words)
-    positions = min(lengths.max_source_positions, lengths.max_target_positions)
-    if too_long := recipe.too_long(positions):
-        print(
-            f"\n{too_long} of {len(recipe.lengths)} lines to train on have more than {positions} tokens and are left "
-            "out; shorter ones, or --max-source-positions N --max-target-positions N --max-tokens N after --, take "
-            "them in"
-        )
-    _say(words)
-    path = out / "train.log"
-    with open(path, "a", encoding="utf-8") as log:
-        status = _follow(words, log, Progress(lengths.max_epoch, lengths.max_update, _print))
-    if status:
-        raise CommandError(f"fairseq-train ended with status {status}; {_ends(path)}")
+    if ARCH_MODEL_NAME_REGISTRY[arch] != "fwp_transformer":
+        raise UsageError(f"--baseline beside --arch {arch}: expected an architecture of this plugin")
+    if not arch.startswith("fwp_"):  # named for its attention; all of these are big
+        arch = "fwp_transformer_vaswani_wmt_en_de_big"
+    return ["--arch", arch.removesuffix("_hybrid"), "--fwp-feature-map", "softmax"]
 
 
 def _check_architecture(args) -> None:
@@ -179,55 +122,197 @@ def _check_architecture(args) -> None:
     if not issubclass(found, FairseqEncoderDecoderModel):
         what = "does not translate" if args.arch in ARCH_MODEL_REGISTRY else "is unknown"
         raise UsageError(f"--arch {args.arch} {what}; expected a translation model, as `fwp archs` lists them")
+    if args.baseline and args.arch:
+        _softmax(args.arch)
 
 
-def run(args) -> int:
+def _check(args) -> None:
     refuse_below(args, 1, "--window", "--max-update", "--vocabulary")
+    if args.minutes is not None and not 0 < args.minutes < 1e6:
+        raise UsageError(f"--minutes {args.minutes:g}: expected more than 0")
     if args.flags and not args.flags[0].startswith("-"):
         raise UsageError(f"{args.flags[0]}: expected flags alone; those of fairseq-train come after --")
     if own := [word for word in args.flags if word.partition("=")[0] in _OWN or word.startswith(_OWN_LETTERS)]:
         raise UsageError(
-            f"{own[0]} after -- contradicts fwp train, which saves in --out and has --source, --target and this plugin"
+            f"{own[0]} after -- contradicts fwp train, which saves in --out and has --source, --target, "
+            "--finetune-from and this plugin"
         )
+    if args.finetune_from and (other := [n for n in ("arch", "vocabulary", "baseline") if getattr(args, n)]):
+        raise UsageError(f"--finetune-from and --{other[0]}: the checkpoint has its own model and pieces")
     lengths_of(args.flags)
-    out = args.out.resolve()
+    for flag, folder in (("--out", args.out), ("--data", args.data or args.out)):
+        try:
+            refuse_interpreted(folder.resolve())
+        except ValueError as error:
+            raise UsageError(f"{flag} {error}") from None
+
+
+def _made(folder: Path, flag: str) -> Path:
     try:
-        refuse_interpreted(out)
-    except ValueError as error:
-        raise UsageError(f"--out {error}") from None
+        folder.mkdir(parents=True, exist_ok=True)
+    except (FileExistsError, NotADirectoryError):
+        raise UsageError(f"{flag} {folder}: there is a file, expected a folder") from None
+    return folder
+
+
+def run(args) -> int:
+    _check(args)
     import_plugin()
     _check_architecture(args)
+    if args.tokenize:
+        bleu_tokenizer.bleu_metric([], args.tokenize)
     corpus = Corpus(args.texts, (args.source, args.target), args.window)
+    beginning = _beginning(args)
+    out, data = _made(args.out.resolve(), "--out"), _made((args.data or args.out).resolve(), "--data")
 
     def busy() -> None:
         raise CommandError(f"--out {out} is in use by another fwp train; wait for it, or choose another")
 
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-    except (FileExistsError, NotADirectoryError):
-        raise UsageError(f"--out {out}: there is a file, expected a folder") from None
+    def wait() -> None:
+        say(f"waits for another fwp train, which uses --data {data}")
+
     with locked(out, busy):
-        _prepare(corpus, out, args.vocabulary or corpus.vocabulary)
-        _train(args, corpus, out)
-        _score(args, corpus, out)
+        prepared = Prepared(corpus, data)
+        with nullcontext() if data == out else locked(data, wait):
+            given = beginning and vocabulary_of(beginning[0], beginning[1], corpus.languages)
+            prepared.make(args.vocabulary, given, "--out" if data == out else "--data", say)
+        trainings = _trainings(args, prepared, out, beginning)
+        for training in trainings:
+            training.run()
+            _score(args, corpus, out, training)
+        _conclude(args, corpus, out, trainings)
     return 0
 
 
-def _score(args, corpus: Corpus, out: Path) -> None:
-    """Translates and scores the test set, and says what can be done with the model."""
+def _beginning(args) -> tuple[Path, dict, dict] | None:
+    """The checkpoint of --finetune-from with the options of its task and of its model."""
+    from .checkpoint import load
     from .translator import checkpoint_in
 
-    source, target = corpus.write_test_set(out)
-    hypotheses, checkpoints = out / f"translations.{args.target}", out / "checkpoints"
+    if args.finetune_from is None:
+        return None
+    checkpoint = checkpoint_in(args.finetune_from).resolve()
+    state = load(checkpoint, mmap=True)
+    return checkpoint, section(state, "task"), plain(section(state, "model"))
+
+
+def _trainings(args, prepared: Prepared, out: Path, beginning) -> list[Training]:
+    """Says what is trained and why, and returns the trainings, first the one that is asked for."""
+    import torch
+
+    from .training_flags import training_flags
+    from .trial import seconds_per_update
+
+    corpus = prepared.corpus
+    recipe = Recipe(corpus.words, prepared.lengths("train"), sum(prepared.sides("train")[1]), beginning is not None)
+    cpu = ["--cpu"] if args.cpu or not torch.cuda.is_available() else []
+
+    def words(folder: Path, model: list[str], flags: list[str], max_update: int | None) -> list[str]:
+        chosen = recipe.flags(args.arch, max_update)
+        if model:
+            del chosen["--arch"]
+        source, target = corpus.languages
+        parts = [
+            *tool("train", prepared.folder, "--user-dir", FOLDER, "--task", "translation", "-s", source, "-t", target),
+            *model, *(word for pair in chosen.items() for word in pair), *SETTINGS,
+            *(["--stop-time-hours", args.minutes / 60] if args.minutes else []),
+            *("--save-dir", folder / "checkpoints", "--log-format", "json", "--log-interval", 20), *cpu, *flags,
+        ]  # fmt: skip
+        return [str(word) for word in parts]
+
+    model = []
+    if beginning is not None:
+        model = [*training_flags(beginning[2], beginning[0]), "--finetune-from-model", beginning[0]]
+    command = words(out, model, args.flags, args.max_update)
+    lengths = lengths_of(command)
+    _say_plan(args, prepared, recipe, lengths, model)
+    updates, seconds = lengths.max_update, None
+    if updates > _FEW_UPDATES:
+        seconds = seconds_per_update(command, out / "seconds_per_update")
+    if args.minutes and seconds:
+        updates = min(updates, max(1, int(args.minutes * 60 / seconds)))
+        command = words(out, model, args.flags, updates)
+    time = f"about {duration(updates * seconds)}, {seconds:.2f} s an update" if seconds else "not measured"
+    say(f"  updates   {updates:,} of at most {lengths.max_tokens:,} tokens\n  time      {time}, of each training")
+    trainings = [Training(out, command)]
+    if args.baseline:
+        folder = _made(out / BASELINE, "--out")
+        softmax = _softmax(args.arch or recipe.arch())
+        trainings.append(Training(folder, words(folder, softmax, _without_attention(args.flags), updates)))
+    return trainings
+
+
+def _say_plan(args, prepared: Prepared, recipe: Recipe, lengths, model: list[str]) -> None:
+    """Says what was chosen and why, and which lines are left out; refuses parts of which no line is left."""
+    corpus, positions = prepared.corpus, min(lengths.max_source_positions, lengths.max_target_positions)
+    counts = {part: len(pairs) for part, pairs in corpus.pairs.items()}
+    arch = args.arch or (model[1] if model else recipe.arch())
+    why = "that of --finetune-from" if model else "asked for" if args.arch else "for so many words"
+    say(
+        f"\n  pairs     {counts['train']:,} to train on, {counts['valid']:,} to validate on, {counts['test']:,} to test"
+        f"\n  words     {recipe.words:,} of {args.target} to train on\n  model     {arch} ({why})"
+        f"\n  pieces    {prepared.pieces:,} of both languages"
+    )
+    if not any(word.partition("=")[0] == "--dropout" for word in args.flags):
+        say(f"  dropout   {recipe.dropout[0]} ({recipe.dropout[1]})")
+    for part, count in corpus.without_text.items():
+        what = "are scored all the same" if part == "test" else "are left out"
+        if count:
+            say(f"  {count:,} pairs of {part} have no text on one side and {what}")
+    flags = "--max-source-positions N --max-target-positions N --max-tokens N after --"
+    for part, use in (("train", "to train on"), ("valid", "to validate on")):
+        sizes = prepared.lengths(part)
+        fitting = [size for size in sizes if size <= positions]
+        if not fitting:
+            raise CommandError(
+                f"all {len(sizes)} lines {use} ({part}) have more than {positions} tokens, the shortest {min(sizes)}; "
+                f"{flags}, with N of {max(sizes)} or more, take them in"
+            )
+        if max(fitting) > lengths.max_tokens:
+            raise CommandError(
+                f"a line {use} ({part}) has {max(fitting)} tokens, more than a batch of --max-tokens "
+                f"{lengths.max_tokens}; expected --max-tokens {max(fitting)} or more after --"
+            )
+        if left_out := len(sizes) - len(fitting):
+            say(
+                f"\n{left_out} of {len(sizes)} lines {use} have more than {positions} tokens and are left out; shorter "
+                f"ones, or {flags}, take them in"
+            )
+
+
+def _score(args, corpus: Corpus, out: Path, training: Training) -> None:
+    """Translates the test set."""
+    source, _ = corpus.write_test_set(out)
     cpu = ["--cpu"] if args.cpu else []
-    with open(source, "rb") as given, replaced(hypotheses) as found:
-        _run(*_fwp("translate", checkpoints, *cpu), stdin=given, stdout=found)
-    score = _fwp("bleu", "--hypotheses", hypotheses, "--references", target, "--metrics", "bleu", "chrf")
-    _run(*score)
+    path = training.translations(args.target)
+    with open(source, "rb") as given, replaced(path) as found, named(path):
+        commands.run(*fwp("translate", training.checkpoints, *cpu), stdin=given, stdout=found)
+
+
+def _conclude(args, corpus: Corpus, out: Path, trainings: list[Training]) -> None:
+    """Scores the translations, compares them, draws the curves, and says what can be done with the model."""
+    from .translator import checkpoint_in
+
+    _, target = corpus.write_test_set(out)
+    tokenizer = ["--tokenize", args.tokenize] if args.tokenize else []
+    hypotheses = [training.translations(args.target) for training in trainings]
+    score = fwp("bleu", "--hypotheses", hypotheses[0], "--references", target, "--metrics", "bleu", "chrf", *tokenizer)
+    commands.run(*score)
+    if len(trainings) > 1:
+        pair = ["--hypotheses", *reversed(hypotheses), "--references", target, *tokenizer]
+        commands.run(*fwp("bleu", *pair, "--metrics", "bleu", "chrf", "--paired-bs"))
+    table = fwp("table", "--results", out, "--references", target, *tokenizer)
+    try:
+        commands.run(*table, "--axis", "updates", "--plot", out / "curve.svg")
+    except CommandError as error:  # the model is there all the same
+        say(f"no {out / 'curve.svg'}: {error}")
     document = "" if args.window is None else f" --document --window {args.window}"
-    print(
+    checkpoints = trainings[0].checkpoints
+    say(
         f"\nmodel        {checkpoint_in(checkpoints)}"
         f"\ntranslation  fwp translate {shlex.quote(str(checkpoints))}{document} < FILE"
         f"\nscores       {shlex.join(['fwp', *map(str, score[3:])])}"
+        f"\ntable        {shlex.join(['fwp', *map(str, table[3:])])}"
+        f"\ncurve        {out / 'curve.svg'}"
         f"\nto go on     the same command with -- --patience N, if that ended it, or with a larger --max-update\n"
     )

@@ -15,6 +15,7 @@ from typing import NamedTuple
 from ..checkpoint_content import architecture, plain, section
 from ..checkpoint_model import build_known
 from ..tables.trainings import FIELDS
+from . import archs
 from .bleu_tokenizer import bleu_metric
 from .checkpoint import load
 from .errors import CommandError
@@ -119,7 +120,7 @@ def _fields_of_checkpoint(state: dict, data: str | None) -> dict:
     metric = cfg.get("checkpoint", {}).get("best_checkpoint_metric")
     seed, updates = cfg.get("common", {}).get("seed"), history[-1].get("num_updates")
     return {
-        "arch": architecture(model),
+        "arch": _shown(architecture(model), model),
         "seed": None if seed is None else int(seed),
         "updates": None if updates is None else int(updates),
         "parameters": _parameters(model, state["model"]),
@@ -133,6 +134,17 @@ def _fields_of_checkpoint(state: dict, data: str | None) -> dict:
 
 def _digest(options: dict) -> str:
     return hashlib.sha256(json.dumps(options, sort_keys=True, default=str).encode()).hexdigest()[:16]
+
+
+def _shown(arch: str, options: dict) -> str:
+    """The architecture, without the name of an attention that flags have replaced."""
+    from fairseq.models import ARCH_MODEL_REGISTRY
+
+    if not arch.endswith("_hybrid") or arch not in ARCH_MODEL_REGISTRY:
+        return arch
+    maps = {name: value for name, value in archs.defaults(arch).items() if name.endswith("feature_map")}
+    kept = all(options.get(name, value) == value for name, value in maps.items())
+    return arch if kept else arch.removesuffix("_hybrid")
 
 
 def _parameters(options: dict, model: dict) -> int:

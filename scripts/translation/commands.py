@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from scripts.common.commands import USER_DIR, device, flags_of, printed, words_of
+from scripts.common.commands import USER_DIR, device, flags_of, words_of
 from scripts.common.folder import RecipeError
 from scripts.common.runner import run as runner
 from scripts.common.runner.gpus import Gpus
@@ -87,13 +87,6 @@ def generate(run: Run, gpus: Gpus) -> list[str]:
     if gpus and run.preset.fp16:
         flags["--fp16"] = True
     return decode("fairseq-generate", run, run.checkpoint, flags, bool(gpus))
-
-
-def interactive(run: Run, checkpoint: Path, on_gpu: bool) -> str:
-    """The shell line that translates a sentence of the user's own."""
-    flags = _direction(run.preset) | {"--beam": run.preset.decoding["--beam"]}
-    command = decode("fairseq-interactive", run, checkpoint, flags, on_gpu)
-    return f"echo 'Two dogs are playing in the snow.' | {printed(command)}"
 
 
 def bleu(run: Run) -> list[str]:

@@ -11,8 +11,9 @@ import torch
 
 import fwp_fairseq.compat  # noqa: F401  (of which checkpoints need the numbers of numpy)
 from fwp_fairseq.cli import main
-from fwp_fairseq.cli.corpus import SETTINGS, Corpus, Recipe
+from fwp_fairseq.cli.corpus import Corpus
 from fwp_fairseq.cli.errors import CommandError, UsageError
+from fwp_fairseq.cli.recipe import SETTINGS, Recipe
 from fwp_fairseq.cli.train import lengths_of
 from tests.fairseq_tools.conftest import ENVIRONMENT
 from tests.scripts.recipe_runs import ends
@@ -64,8 +65,8 @@ def test_the_same_command_goes_on(tools, texts):
 
 def test_a_call_that_is_killed_takes_its_training_along():
     training = "import os, time\nwhile True: print(os.getpid(), flush=True); time.sleep(0.05)"
-    code = f"_follow([sys.executable, '-c', {training!r}], sys.stdout, Progress(0, 1, print))"
-    code = f"import sys; from fwp_fairseq.cli.train import Progress, _follow; {code}"
+    code = f"follow([sys.executable, '-c', {training!r}], sys.stdout, Progress(0, 1, print))"
+    code = f"import sys; from fwp_fairseq.cli.commands import Progress, follow; {code}"
     with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) as call:
         pid = int(call.stdout.readline())
         call.kill()
@@ -93,7 +94,12 @@ def test_files_that_do_not_fit_are_named(texts):
     with pytest.raises(CommandError, match=r"valid\.en has 40 lines and .*valid\.de has 1 lines"):
         Corpus(texts, ("en", "de"))
     (texts / "valid.de").unlink()
-    with pytest.raises(CommandError, match=r"valid\.de: no such file"):
+    (texts / "test.en").rename(texts / "away")
+    with pytest.raises(CommandError, match=r"valid\.de, .*test\.en: no such file, nor with \.gz$"):
+        Corpus(texts, ("en", "de"))
+    (texts / "away").rename(texts / "test.en")
+    (texts / "valid.de.gz").write_bytes(b"no gzip")
+    with pytest.raises(CommandError, match=r"valid\.de\.gz: expected gzip, as its name says"):
         Corpus(texts, ("en", "de"))
     (texts / "valid.de").write_bytes(b"eins\r\n" * 20 + b"zwei \xff\n" * 20)
     with pytest.raises(
@@ -115,6 +121,12 @@ def test_files_that_do_not_fit_are_named(texts):
         (["a,b"], "a,b: expected a path without ',', where"),
         (["${a}"], "${a}: expected a path without '${', where fairseq fills"),
         (["x", "--vocabulary", "0"], "--vocabulary 0: expected 1 or more"),
+        (["back\\"], "back\\: expected a path without '\\', where fairseq takes the next character"),
+        (["x", "--data", "a:b"], "--data "),
+        (["x", "--minutes", "0"], "--minutes 0: expected more than 0"),
+        (["x", "--tokenize", "13b"], "--tokenize 13b: expected one of none, zh"),
+        (["x", "--finetune-from", "y", "--baseline"], "--finetune-from and --baseline: the checkpoint has its own"),
+        (["x", "--baseline", "--arch", "transformer_iwslt_de_en"], "expected an architecture of this plugin"),
         (["x", "--arch", "fwp_lm"], "--arch fwp_lm does not translate; expected a translation model"),
         (["x", "--", "--save-dir", "y"], "--save-dir after -- contradicts fwp train, which saves in --out"),
         (["x", "--", "-sfr"], "-sfr after -- contradicts fwp train"),
@@ -136,20 +148,20 @@ def test_settings_fit_the_size():
     flags = small.flags(None, None)
     assert flags["--arch"] == "fwp_transformer_tiny_hybrid" and flags["--warmup-updates"] == "200"
     assert flags["--dropout"] == "0.3" and large.flags(None, None)["--dropout"] == "0.1"
-    assert small.too_long(2048) == 1 and flags["--max-source-positions"] == "2048"
+    assert flags["--max-source-positions"] == "2048"
     flags = large.flags(None, None)
     assert flags["--arch"] == "fwp_transformer_iwslt_de_en_hybrid" and flags["--warmup-updates"] == "1800"
     assert flags["--max-update"] == "9000" and small.flags(None, None)["--max-update"] == "1000"  # 12 epochs; the least
     assert Recipe(10**9, [20], 10**9).flags(None, None)["--max-update"] == "100000"
     assert SETTINGS[SETTINGS.index("--patience") + 1] == "10"
-    assert large.too_long(1500) == 0 and flags["--max-target-positions"] == "1500"
+    assert flags["--max-target-positions"] == "1500"
     more = large.flags("x", 9)
     assert more["--max-update"] == "9" and more["--warmup-updates"] == "1800"  # as of a longer training that goes on
     command = ["train", "--max-source-positions", "1500", "--max-target-positions", "1500", "--max-update", "9"]
     given = lengths_of([*command, "--max-source-positions=9000", "--max-update", "7"])
     assert (given.max_source_positions, given.max_target_positions, given.max_update) == (9000, 1500, 7)
     few = Recipe(150_000, [20], 200_000).flags(None, None)
-    assert few["--dropout"] == "0.1" and few["--arch"] == "fwp_transformer_tiny_hybrid"
+    assert few["--dropout"] == "0" and few["--arch"] == "fwp_transformer_tiny_hybrid"
 
 
 def test_every_character_can_be_a_piece(texts, tmp_path):
@@ -158,9 +170,9 @@ def test_every_character_can_be_a_piece(texts, tmp_path):
     (texts / "train.de").write_text("\n".join(lines) + "\n", encoding="utf-8")
     corpus = Corpus(texts, ("en", "de"))
     assert corpus.vocabulary > 7000
-    corpus.write_pieces(tmp_path, corpus.vocabulary)
+    assert corpus.write_pieces(tmp_path, corpus.learn_pieces(corpus.vocabulary)) == corpus.vocabulary
     with pytest.raises(CommandError, match="--vocabulary 4000: SentencePiece refuses it"):
-        corpus.write_pieces(tmp_path, 4000)
+        corpus.learn_pieces(4000)
 
 
 def test_windows_end_at_empty_lines_and_at_their_size(tools, texts):

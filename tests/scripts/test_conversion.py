@@ -46,8 +46,9 @@ def test_missing_checkpoint_is_named_with_the_command_that_makes_it_and_flags_ar
     assert run(checkpoint="no.pt") == 1
     assert capsys.readouterr().err == "error: no.pt: no such file\n"
     assert recipe.main(["--preset", "quickstart", "--rows", "dpfp"]) == 1
-    error, made = capsys.readouterr().err, "runs/quickstart/baseline-seed1/checkpoints/average.pt"
-    assert error == f"error: {made}: no such file; scripts/quickstart.sh --baseline --seed 1 makes it\n"
+    error, made = capsys.readouterr().err, "runs/quickstart/quickstart/baseline-seed1/checkpoints/average.pt"
+    command = "python -m scripts.experiments quickstart --preset quickstart --rows baseline --seeds 1"
+    assert error == f"error: {made}: no such file; {command} makes it\n"
     with pytest.raises(SystemExit):
         recipe.main(["--preset", "quickstart", "--", "--fwp-feature-map", "elu"])
     assert "--fwp-feature-map elu: expected no flags after --" in capsys.readouterr().err and calls(root) == []

@@ -1,8 +1,11 @@
-"""Tests the quick start from corpus to score with fake tools: what it runs, keeps and resumes."""
+"""Tests the experiment `quickstart` from corpus to score with fake tools: what it runs, keeps and resumes."""
 
 import json
 import multiprocessing
+import re
 import shlex
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -13,10 +16,11 @@ from scripts.data import corpus
 from scripts.experiments.quickstart import recipe, rows
 from scripts.translation import commands as translation
 from scripts.translation.commands import Run
+from tests.pages import ROOT
 from tests.scripts.recipe_runs import calls, ends, hanging, records_in
 
-SCRATCH = ["--from-scratch"]
-FILE = Path("runs/quickstart/quickstart.jsonl")
+BASELINE, HYBRID = (["--preset", "quickstart", "--rows", name] for name in ("baseline", "hybrid"))
+FILE = Path("runs/quickstart/quickstart/quickstart.jsonl")
 
 
 def run_of(row=rows.BASELINE, preset=rows.QUICKSTART, more=()):
@@ -38,20 +42,11 @@ def test_nothing_is_left_untranslated():
         assert flags_of(command)["--required-batch-size-multiple"] == "1"
 
 
-def test_models_have_names_of_their_own():
-    lines = (["--baseline"], ["--smoke"], [*SCRATCH, "--smoke"], SCRATCH, [])
-    found = [recipe.parse(line) for line in lines]
-    assert [given.rows[0].name for given in found] == [
-        *("baseline", "smoke-baseline", "smoke-hybrid", "hybrid", "baseline")
-    ]
-    assert [given.convert for given in found] == [False, True, False, False, True]
-
-
 ALL = ["fairseq-preprocess", "fairseq-train", "fwp", "fairseq-generate", "fwp"]
 
 
-def test_whole_run_leaves_a_record_and_shows_the_models_side_by_side(root, capsys):
-    assert recipe.main(SCRATCH) == 0
+def test_whole_run_leaves_a_record(root, capsys):
+    assert recipe.main(HYBRID) == 0
     assert calls(root) == ALL
     (record,) = records_in(root / FILE)
     expected = {"bleu": 31.4, "parameters": 1234, "updates": 30, "valid_loss": 5.0, "seed": 1, "table": "quickstart"}
@@ -60,28 +55,26 @@ def test_whole_run_leaves_a_record_and_shows_the_models_side_by_side(root, capsy
     assert record["signature"] == "BLEU|nrefs:1|case:mixed" and 0 <= record["train_seconds"] < 60
     assert not (root / "benchmarks").exists()
     output = capsys.readouterr().out
-    for text in ("BLEU 31.40", "BLEU|nrefs:1|case:mixed", "epoch 3, 30 of", "[4/4] score", "fairseq-interactive"):
+    for text in ("BLEU 31.40", "BLEU|nrefs:1|case:mixed", "epoch 3, 30 of", "[4/4] score"):
         assert text in output
     # The corpus is shared by the models.
-    assert recipe.main(["--baseline"]) == 0
+    assert recipe.main(BASELINE) == 0
     assert calls(root) == ALL[1:]
-    table = capsys.readouterr().out.split("ended\n")[-1]
-    assert table.count("31.40") == 2 and "softmax (fwp_transformer_tiny)" in table and "tiny_hybrid" in table
-    # A second call does nothing, and shows the same.
-    assert recipe.main(["--baseline"]) == 0
-    output = capsys.readouterr().out
-    assert calls(root) == [] and "recorded already and skipped" in output and output.count("31.40") == 2
+    assert [record["feature_map"] for record in records_in(root / FILE)] == ["elu", "softmax"]
+    # A second call does nothing.
+    assert recipe.main(BASELINE) == 0
+    assert calls(root) == [] and "recorded already and skipped" in capsys.readouterr().out
 
 
 def test_record_is_appended_on_request(root, checkout, capsys):
     for dirty in (True, None):
         checkout(dirty)
-        assert recipe.main([*SCRATCH, "--record"]) == 1 and calls(root) == []
+        assert recipe.main([*HYBRID, "--record"]) == 1 and calls(root) == []
         assert "--record: expected a clean git checkout" in capsys.readouterr().err
     checkout(False)
-    assert recipe.main([*SCRATCH, "--record"]) == 0
+    assert recipe.main([*HYBRID, "--record"]) == 0
     for _ in range(2):
-        assert recipe.main(["--record", "--baseline"]) == 0
+        assert recipe.main(["--record", *BASELINE]) == 0
     lines = (root / "benchmarks/results/quickstart.jsonl").read_text().splitlines()
     assert [json.loads(line)["feature_map"] for line in lines] == ["elu", "softmax"]
 
@@ -89,10 +82,10 @@ def test_record_is_appended_on_request(root, checkout, capsys):
 def test_a_run_that_changed_code_has_worked_on_is_no_result(root, checkout, monkeypatch, capsys):
     checkout(True, "a" * 40)
     monkeypatch.setenv("FAKE", "fail in epoch 2")
-    assert recipe.main(SCRATCH) == 1
+    assert recipe.main(HYBRID) == 1
     monkeypatch.delenv("FAKE")
     checkout(False, "b" * 40)
-    assert recipe.main([*SCRATCH, "--record"]) == 1
+    assert recipe.main([*HYBRID, "--record"]) == 1
     assert "found uncommitted changes" in capsys.readouterr().err
     assert not (root / "benchmarks/results/quickstart.jsonl").exists()
 
@@ -106,7 +99,7 @@ def test_killed_in_a_stage_it_does_the_stage_again(root, monkeypatch, tool, of, 
     """The tool has written half of its file; the training's stage is in test_experiment.py."""
     monkeypatch.setenv("FAKE", f"hang in {tool}")
     monkeypatch.setenv("FAKE_IN", of)
-    running = multiprocessing.get_context("fork").Process(target=recipe.main, args=(SCRATCH,))
+    running = multiprocessing.get_context("fork").Process(target=recipe.main, args=(HYBRID,))
     running.start()
     tool = hanging(root)
     running.kill()
@@ -114,14 +107,14 @@ def test_killed_in_a_stage_it_does_the_stage_again(root, monkeypatch, tool, of, 
     assert ends(tool) and calls(root) == ALL[: stage + 1]
 
     monkeypatch.delenv("FAKE")
-    assert recipe.main(SCRATCH) == 0
+    assert recipe.main(HYBRID) == 0
     assert calls(root) == ALL[stage:]
     assert [record["bleu"] for record in records_in(root / FILE)] == [31.4]
 
 
 def test_it_fails_when_the_loss_is_not_finite(root, monkeypatch, capsys):
     monkeypatch.setenv("FAKE", "nan")
-    assert recipe.main(SCRATCH) == 1
+    assert recipe.main(HYBRID) == 1
     assert "hybrid-seed1 failed: the training loss is not finite" in capsys.readouterr().err
     assert "fairseq-generate" not in calls(root)
 
@@ -131,3 +124,21 @@ def test_out_is_relative_to_the_callers_folder(root, monkeypatch):
     monkeypatch.setenv("FWP_CALLER_FOLDER", str(root / "inside"))
     assert program.from_root(Path("x")) == Path("inside/x")
     assert program.from_root(Path("../../x")) == root.parent / "x"
+
+
+@pytest.mark.slow
+def test_the_quick_start_runs_what_users_run(tmp_path):
+    """Really, with few lines and updates; called again, it prepares and converts nothing else."""
+    command = [sys.executable, "-m", "scripts.quickstart", "--smoke", "--cpu", "--out", str(tmp_path)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=900)
+    assert done.returncode == 0, done.stderr[-3000:]
+    run = re.findall(r"^\$ (?:echo .*\| ?\n?\$ )?fwp (\w+)", done.stdout, re.M)
+    assert run == ["train", "convert", "train", "bleu", "table", "translate"]
+    for name in ("softmax", "fast-weights"):
+        assert len((tmp_path / name / "translations.de").read_text().splitlines()) == 20
+        assert (tmp_path / name / "curve.svg").is_file()
+    assert "Baseline:" in done.stdout and "(that of --finetune-from)" in done.stdout
+    assert "fwp_transformer_tiny_hybrid" not in done.stdout
+    prepared = subprocess.run([*command[:-2], "--prepare", "--out", str(tmp_path / "x")], cwd=ROOT, capture_output=True)
+    assert prepared.returncode == 0
+    assert sorted(path.name for path in (tmp_path / "x").iterdir()) == ["texts"]

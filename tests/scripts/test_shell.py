@@ -57,8 +57,7 @@ def test_texts_of_ones_own_go_to_fwp_train(tmp_path):
     "arguments, problem",
     [
         (["--smok"], "--smok"),
-        (["--seed", "x"], "--seed"),
-        (["--record", "--smoke"], "--record and --smoke"),
+        (["--seed", "1"], "--seed"),
         (["--", "--lr", "1"], "--lr"),
     ],
 )

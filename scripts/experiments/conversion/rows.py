@@ -78,8 +78,8 @@ class Preset:
 
 QUICKSTART = Preset(
     "quickstart",
-    "runs/quickstart/baseline-seed{seed}/checkpoints/average.pt",
-    "scripts/quickstart.sh --baseline --seed {seed}",
+    "runs/quickstart/quickstart/baseline-seed{seed}/checkpoints/average.pt",
+    "python -m scripts.experiments quickstart --preset quickstart --rows baseline --seeds {seed}",
     updates=400,  # a fifth of the first training
     table="quickstart-converted",
 )
@@ -94,8 +94,8 @@ MULTI30K = Preset(
 SMOKE = replace(
     QUICKSTART,
     name="smoke",
-    model="runs/quickstart/smoke-baseline-seed{seed}/checkpoints/average.pt",
-    made_by="scripts/quickstart.sh --baseline --smoke --seed {seed}",
+    model="runs/quickstart/smoke/baseline-seed{seed}/checkpoints/average.pt",
+    made_by="python -m scripts.experiments quickstart --preset smoke --rows baseline --seeds {seed}",
     updates=30,
     training=QUICKSTART.training | {"--max-tokens": 1000, "--warmup-updates": 5, "--disable-validation": True},
     long=30,

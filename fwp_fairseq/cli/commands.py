@@ -1,0 +1,76 @@
+"""The commands that fwp train runs, each printed before it runs."""
+
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+from ..files import named
+from ..text import printable
+from .errors import CommandError
+from .processes import die_with_parent, environment
+from .progress import Progress
+
+_LONGEST_ERROR = 500  # characters
+
+
+def say(text: str) -> None:
+    print(text, flush=True)
+
+
+def show(words: list[str]) -> None:
+    say(f"\n$ {shlex.join(words)}")
+
+
+def run(*words: object, **keywords) -> None:
+    """Runs a command to its end; raises CommandError if it fails."""
+    words = [str(word) for word in words]
+    show(words)
+    status = subprocess.run(words, preexec_fn=die_with_parent, **keywords).returncode
+    if status:
+        raise CommandError(f"{shlex.join(words[:4])} ... ended with status {status}")
+
+
+def ending(log: Path) -> str:
+    """Where the output of a command is that failed, and its last line, in which fairseq names the cause."""
+    last = log.read_text(encoding="utf-8", errors="replace").rstrip().rpartition("\n")[2]
+    last = printable(last)
+    if len(last) > _LONGEST_ERROR:  # the cause is at its beginning, the advice at its end
+        last = f"{last[: _LONGEST_ERROR // 2]} ... {last[-_LONGEST_ERROR // 2 :]}"
+    return f"{log} ends with: {last}"
+
+
+def logged(log: Path, *words: object) -> None:
+    """Runs a command whose output goes into a file, which is named if it fails."""
+    with open(log, "w", encoding="utf-8") as file:
+        try:
+            run(*words, stdout=file, stderr=file)
+        except CommandError as error:
+            raise CommandError(f"{error}; {ending(log)}") from None
+
+
+def tool(name: str, *words: object) -> list[object]:
+    """A command of fairseq's."""
+    return [sys.executable, "-m", f"fairseq_cli.{name}", *words]
+
+
+def fwp(*words: object) -> list[object]:
+    return [sys.executable, "-m", "fwp_fairseq", *words]
+
+
+def follow(words: list[str], log, progress: Progress) -> int:
+    """Runs the command, copies its output to the file ``log`` and says how far it is; returns its status."""
+    with subprocess.Popen(
+        words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace", env=environment(),
+        preexec_fn=die_with_parent,
+    ) as run:  # fmt: skip
+        try:
+            for line in run.stdout:
+                with named(log.name):
+                    log.write(line)
+                    log.flush()
+                progress.line(line)
+        except BaseException:
+            run.terminate()
+            raise
+    return run.returncode

@@ -1,0 +1,81 @@
+"""The settings of fairseq-train that fit the size of a corpus."""
+
+from dataclasses import dataclass
+from functools import cached_property
+
+from .corpus import LARGE
+
+SETTINGS = [
+    *("--optimizer", "adam", "--adam-betas", "(0.9, 0.98)", "--lr-scheduler", "inverse_sqrt"),
+    *("--criterion", "label_smoothed_cross_entropy", "--label-smoothing", "0.1", "--clip-norm", "1"),
+    *("--patience", "10", "--no-epoch-checkpoints", "--num-workers", "0", "--skip-invalid-size-inputs-valid-test"),
+    *("--required-batch-size-multiple", "1"),  # otherwise fairseq leaves a last batch of fewer than 8 out
+]
+_EPOCHS, _FEWEST_UPDATES, _MOST_UPDATES = 12, 1000, 100_000
+_FURTHER = 4  # a training that goes on from a checkpoint takes a quarter of the epochs, a third of the learning rate
+_FEW = 100_000  # words, of which a model without much dropout learns the sentences by heart
+_LONGEST = 2048  # tokens of a line to train on: attention between the languages takes memory of the square of it
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """The settings of fairseq-train that fit a corpus.
+
+    - words: of its target language, to train on.
+    - lengths: of the pairs to train on, in tokens, the longer side of each.
+    - tokens: of the target language, to train on.
+    - further: whether the training goes on from a checkpoint.
+    """
+
+    words: int
+    lengths: list[int]
+    tokens: int
+    further: bool = False
+
+    @cached_property
+    def positions(self) -> int:
+        return min(max(1024, max(self.lengths)), _LONGEST)
+
+    @property
+    def small(self) -> bool:
+        return self.words < LARGE
+
+    @property
+    def dropout(self) -> tuple[str, str]:
+        """The dropout, and why: fairseq's Transformer and the hybrid have the same, as both did best with the same."""
+        if self.words < _FEW:
+            return "0.3", f"fewer than {_FEW:,} words"
+        if self.small:
+            return "0", "small models of both attentions did better without, with 100,000 words or more"
+        return "0.1", "the architectures' own"
+
+    @property
+    def max_tokens(self) -> int:
+        """The tokens of a batch; at least _LONGEST."""
+        return 2500 if self.small else 8000
+
+    @property
+    def updates(self) -> int:
+        fitting = min(max(self.tokens * _EPOCHS // self.max_tokens, _FEWEST_UPDATES), _MOST_UPDATES)
+        return fitting // _FURTHER if self.further else fitting
+
+    def arch(self) -> str:
+        return f"fwp_transformer_{'tiny' if self.small else 'iwslt_de_en'}_hybrid"
+
+    def flags(self, arch: str | None, max_update: int | None) -> dict[str, str]:
+        """Small corpora get a tiny model and a high learning rate.
+
+        The warm-up is a fifth of the updates that fit the corpus, whatever ``max_update`` is, so that a training can go
+        on with a larger one. The training ends earlier if the loss on valid no longer falls (--patience).
+        """
+        rate = {(True, False): "3e-3", (True, True): "1e-3", (False, False): "5e-4", (False, True): "1.7e-4"}
+        return {
+            "--arch": arch or self.arch(),
+            "--dropout": self.dropout[0],
+            "--lr": rate[self.small, self.further],
+            "--warmup-updates": str(min(self.updates // 5, 4000)),
+            "--max-tokens": str(self.max_tokens),
+            "--max-source-positions": str(self.positions),
+            "--max-target-positions": str(self.positions),
+            "--max-update": str(max_update or self.updates),
+        }
