@@ -1,16 +1,23 @@
-"""Memoises a function and marks its result as a constant for ``torch.compile``."""
+"""Memoises a function and marks its result as a constant for all that traces graphs."""
 
 from collections.abc import Callable
 from functools import cache, wraps
+
+from torch.utils._python_dispatch import _disable_current_modes
 
 
 def constant(function: Callable) -> Callable:
     """Decorates a function whose result depends on its arguments alone.
 
-    The result for given arguments is computed once per process, and ``torch.compile`` treats it as a constant of the
+    The result for given arguments is computed once per process, out of sight of modes such as that of ``torch.export``,
+    which take the operators that it calls for a part of their graph. ``torch.compile`` treats it as a constant of the
     graph. ``functools.cache`` is inside the returned function, because the compiler would look through it otherwise.
     """
-    known = cache(function)
+
+    @cache
+    def known(*arguments):
+        with _disable_current_modes():
+            return function(*arguments)
 
     @wraps(function)
     def found(*arguments):

@@ -4,6 +4,7 @@ from typing import ClassVar
 
 import torch
 from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensor
 
 from .feature_map import FeatureMap
 
@@ -49,7 +50,7 @@ class RandomFeatures(FeatureMap):
         raise NotImplementedError
 
     def _draw(self, num_updates: int) -> Tensor:
-        if self.seed.is_meta:  # a model on the meta device has shapes only, and no seed to draw from
+        if self.seed.is_meta or isinstance(self.seed, FakeTensor):  # shapes only, and no seed
             return self.seed.new_empty(self.directions_shape, dtype=torch.float32)
         with torch.device("cpu"):  # where the generator is, whatever the default device
             return self.draw(torch.Generator().manual_seed((int(self.seed) * 1_000_003 + num_updates) % 2**63))

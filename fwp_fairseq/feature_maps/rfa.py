@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from .feature_map import FeatureMap
 from .identity import Identity
 from .random_features import RandomFeatures
+from .unit_rows import lengths
 
 
 class Rfa(RandomFeatures):
@@ -59,7 +60,7 @@ class Rfa(RandomFeatures):
         return self.forward(x)
 
     def features(self, x: Tensor) -> Tensor:
-        length = x.norm(dim=-1, keepdim=True)
+        length = lengths(x)
         y = x / length.masked_fill(length == 0, 1) * self.sigma[:, None].to(x.dtype)
         angles = y @ self.current_projection().to(x.dtype).mT
         return torch.cat([angles.sin(), angles.cos()], dim=-1) / math.sqrt(self.m)

@@ -31,8 +31,14 @@ def _function(name: str, in_pytorch: Callable[[Tensor, float], Tensor]) -> RowFu
     )  # fmt: skip
 
 
+def lengths(x: Tensor) -> Tensor:
+    """|x| of rows, (..., 1). Where it is 0 its derivatives are 0, of which the second by autograd would be NaN."""
+    empty = x.detach().norm(dim=-1, keepdim=True) == 0
+    return x.masked_fill(empty, 1).norm(dim=-1, keepdim=True).masked_fill(empty, 0)
+
+
 def _divided(x: Tensor, eps: float) -> Tensor:
-    return x / (x.norm(dim=-1, keepdim=True) + eps)
+    return x / (lengths(x) + eps)
 
 
 # x / (|x| + eps)

@@ -19,7 +19,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from .. import ops
-from ..numerics import state_type, without_autocast
+from ..numerics import is_known, state_type, without_autocast
 from ..ops import state as states
 from ..ops import window as operator
 from ..ops.call import FastWeights
@@ -182,7 +182,8 @@ class Window(Memory):
         return WindowState(recent, recent, (self.size,), (heads, self.features.d_dot, d_key + 1))
 
     def step(self, held, q, k, v, parts: Parts, key_padding_mask=None):
-        if key_padding_mask is not None and key_padding_mask.any():  # rows whose windows move apart
+        # With pads the windows of rows move apart.
+        if key_padding_mask is not None and (not is_known(key_padding_mask) or key_padding_mask.any()):
             if isinstance(held, window_decoding.WindowCache):
                 held = window_decoding.state_of(self, held)
             held = held or self.nothing_written(len(q), q)
@@ -199,8 +200,7 @@ def _pads_are_behind(mask: Tensor | None) -> bool:
     """Returns True if the pads of every row follow its tokens; False under graphs and transforms, which cannot ask."""
     if mask is None:
         return True
-    unknown = torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active() or mask.is_meta
-    return not (unknown or (mask[:, :-1] & ~mask[:, 1:]).any())
+    return is_known(mask) and not (mask[:, :-1] & ~mask[:, 1:]).any()
 
 
 def _ordered(x: Tensor, order: Tensor) -> Tensor:

@@ -22,7 +22,7 @@ row ``rows[r]`` of the state, or of a source that several rows share. Reordering
 moves nothing else.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
 
 import torch
@@ -33,6 +33,7 @@ from ..feature_maps import FeatureMap
 from ..numerics import state_type
 from . import decoding_native, fast_weights
 from .call import DECAYING, EPS, RULES, FastWeights, Rule
+from .fast_weights import divided_features
 
 OPERATORS: dict[Rule, Operator] = {
     rule: Operator(f"decoding with the {rule} rule", native=decoding_native) for rule in RULES
@@ -134,6 +135,9 @@ class Decoding:
         Cost per position, row and head, with n positions in the block: n (d_dot + d_value) products and
         n (d_cached + d_value) numbers read; once there is a state, d_dot d_value more of each.
         """
+        if self.divides_first:
+            q, k = (divided_features(x, self.feature_map, state_type(x.dtype), self.eps) for x in (q, k))
+            return self._of_features().step(cache, q, k, v, beta, alpha, key_padding_mask)
         dtype = v.dtype
         kept = None if cache is None else cache.keys.dtype
         (q, k, v), (beta, alpha) = self._prepared(kept, (q, k, v), (beta, alpha))
@@ -174,6 +178,9 @@ class Decoding:
 
         Sources of up to :func:`longest_block` positions are kept as a block; longer ones become a state.
         """
+        if self.divides_first:
+            k = divided_features(k, self.feature_map, state_type(k.dtype), self.eps)
+            return self._of_features().write(k, v, beta, alpha, key_padding_mask=key_padding_mask, rows=rows)
         (k, v), (beta, alpha) = self._prepared(None, (k, v), (beta, alpha))
         sources = k.shape[1]
         if sources > longest_block(self.d_dot(k), self.d_cached(k), v.shape[-1]):
@@ -190,8 +197,19 @@ class Decoding:
 
     def read(self, cache: Cache, q: Tensor) -> Tensor:
         """Reads everything in the cache with q (R, T, H, d_key); returns out (R, T, H, d_value) in q's dtype."""
+        if self.divides_first:
+            features = divided_features(q, self.feature_map, state_type(q.dtype), self.eps)
+            return self._of_features().read(cache, features).to(q.dtype)
         (x,), _ = self._prepared(cache.keys.dtype, (q,))
         return decoding_native.decode(self, cache, x).to(q.dtype)
+
+    @property
+    def divides_first(self) -> bool:
+        """Returns True if features are divided before a kernel gets them (:data:`.fast_weights.SMALLEST_EPS`)."""
+        return self.normalize_features and self.eps < fast_weights.SMALLEST_EPS
+
+    def _of_features(self) -> "Decoding":
+        return replace(self, feature_map=None, normalize_features=False)
 
     def d_dot(self, k: Tensor) -> int:
         return k.shape[-1] if self.feature_map is None else self.feature_map.d_dot

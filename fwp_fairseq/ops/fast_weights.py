@@ -55,75 +55,63 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ..numerics import state_type, without_autocast
 from . import backends
-from .call import EPS, Call, FastWeights, Rule
+from .call import EPS, Call, FastWeights, Rule, divide
+from .checks import check_mask, check_tensor, fail
 
-
-def _fail(operator: str, tensor: str, actual: object, expected: object) -> None:
-    raise ValueError(f"{operator}: {tensor} is {actual}, expected {expected}")
-
-
-def _shape(x: Tensor) -> tuple[int, ...]:
-    return tuple(x.shape)
-
-
-def _check_tensor(operator: str, name: str, x: Tensor, dims: int | None, device: torch.device | None = None) -> None:
-    """Raises ValueError unless x is a tensor; of ``dims`` dimensions and a floating point type, and on ``device``.
-
-    The last two checks are left out where ``dims`` or ``device`` is None.
-    """
-    if not isinstance(x, Tensor):
-        _fail(operator, name, "None" if x is None else f"of type {type(x).__name__}", "a tensor")
-    if dims is not None and x.dim() != dims:
-        _fail(operator, name, f"of shape {_shape(x)}", f"{dims} dimensions")
-    if dims is not None and not x.is_floating_point():
-        _fail(operator, name, f"of type {x.dtype}", "a floating point type")
-    if device is not None and x.device != device:
-        _fail(operator, name, f"on {x.device}", f"v's device, {device}")
+# With a smaller eps features are divided before a backend gets them: its square is far above the smallest float32.
+SMALLEST_EPS = 1e-12
 
 
 def _check_inputs(operator: str, q: Tensor, k: Tensor, v: Tensor, strengths: dict[str, Tensor]) -> None:
-    _check_tensor(operator, "v", v, 4)
+    check_tensor(operator, "v", v, 4)
     for name, x in {"q": q, "k": k, **strengths}.items():
-        _check_tensor(operator, name, x, 3 if name in strengths else 4, v.device)
+        check_tensor(operator, name, x, 3 if name in strengths else 4, v.device)
     batch, sources, heads, width = k.shape
     if (q.shape[0], q.shape[2], q.shape[3]) != (batch, heads, width):
-        _fail(operator, "q", f"of shape {_shape(q)}", f"({batch}, T, {heads}, {width}) to fit k of shape {_shape(k)}")
-    if _shape(v)[:3] != (batch, sources, heads):
-        _fail(operator, "v", f"of shape {_shape(v)}", f"({batch}, {sources}, {heads}, d_value) to fit k")
+        fail(
+            operator,
+            "q",
+            f"of shape {tuple(q.shape)}",
+            f"({batch}, T, {heads}, {width}) to fit k of shape {tuple(k.shape)}",
+        )
+    if tuple(v.shape)[:3] != (batch, sources, heads):
+        fail(operator, "v", f"of shape {tuple(v.shape)}", f"({batch}, {sources}, {heads}, d_value) to fit k")
     for name, x in strengths.items():
-        if _shape(x) != (batch, sources, heads):
-            _fail(operator, name, f"of shape {_shape(x)}", f"{(batch, sources, heads)} to fit k")
-
-
-def _check_mask(operator: str, mask: Tensor, k: Tensor) -> None:
-    _check_tensor(operator, "key_padding_mask", mask, None)
-    if mask.dtype != torch.bool:
-        _fail(operator, "key_padding_mask", f"of type {mask.dtype}", "torch.bool, True at pads")
-    if _shape(mask) != _shape(k)[:2]:
-        _fail(operator, "key_padding_mask", f"of shape {_shape(mask)}", f"(B, S) = {_shape(k)[:2]}")
+        if tuple(x.shape) != (batch, sources, heads):
+            fail(operator, name, f"of shape {tuple(x.shape)}", f"{(batch, sources, heads)} to fit k")
 
 
 def _checked_state(operator: str, state: FastWeights | tuple, feature_map, k: Tensor, v: Tensor, need_z: bool):
     if not isinstance(state, (tuple, list)):
-        _fail(operator, "initial_state", f"of type {type(state).__name__}", "a pair (W, z)")
+        fail(operator, "initial_state", f"of type {type(state).__name__}", "a pair (W, z)")
     if len(state) != 2:
-        _fail(operator, "initial_state", f"of {len(state)} elements", "a pair (W, z)")
+        fail(operator, "initial_state", f"of {len(state)} elements", "a pair (W, z)")
     W, z = state
-    _check_tensor(operator, "initial_state.W", W, 4, v.device)
+    check_tensor(operator, "initial_state.W", W, 4, v.device)
     batch, _, heads, d_key = k.shape
     d_dot = d_key if feature_map is None else getattr(feature_map, "d_dot", W.shape[-2])
     expected = (batch, heads, d_dot, v.shape[-1])
-    if _shape(W) != expected:
-        _fail(operator, "initial_state.W", f"of shape {_shape(W)}", f"(B, H, d_dot, d_value) = {expected}")
+    if tuple(W.shape) != expected:
+        fail(operator, "initial_state.W", f"of shape {tuple(W.shape)}", f"(B, H, d_dot, d_value) = {expected}")
     if not need_z:
         return FastWeights(W, None)
     if z is None:
-        _fail(operator, "initial_state.z", "None", f"a tensor of shape {expected[:3]} because normalize_output is True")
-    _check_tensor(operator, "initial_state.z", z, 3, v.device)
-    if _shape(z) != expected[:3]:
-        _fail(operator, "initial_state.z", f"of shape {_shape(z)}", f"(B, H, d_dot) = {expected[:3]}")
+        fail(operator, "initial_state.z", "None", f"a tensor of shape {expected[:3]} because normalize_output is True")
+    check_tensor(operator, "initial_state.z", z, 3, v.device)
+    if tuple(z.shape) != expected[:3]:
+        fail(operator, "initial_state.z", f"of shape {tuple(z.shape)}", f"(B, H, d_dot) = {expected[:3]}")
     return FastWeights(W, z)
+
+
+def divided_features(x: Tensor, feature_map, dtype: torch.dtype, eps: float) -> Tensor:
+    """phi(x) divided by its sum + eps, (B, L, H, d_dot)."""
+    with without_autocast(x):
+        phi = x.to(dtype)
+        if feature_map is not None:
+            phi = feature_map(phi.transpose(1, 2)).to(dtype).transpose(1, 2)
+        return divide(phi, phi.sum(-1, keepdim=True) + eps)
 
 
 def _call(
@@ -151,22 +139,26 @@ def _call(
             f"{operator}: causal=True needs as many queries as keys, got T = {q.shape[1]} and S = {k.shape[1]}"
         )
     if both_ways and not (causal and initial_state is None and not return_state):
-        _fail(operator, "both_ways", "True", "False without causal and with a state")
+        fail(operator, "both_ways", "True", "False without causal and with a state")
     if both_ways and k.shape[2] % 2:
-        _fail(operator, "both_ways", f"True for H = {k.shape[2]}", "an even number of heads")
+        fail(operator, "both_ways", f"True for H = {k.shape[2]}", "an even number of heads")
     if key_padding_mask is not None:
-        _check_mask(operator, key_padding_mask, k)
+        check_mask(operator, key_padding_mask, tuple(k.shape[:2]), v.device)
     if eps < 0:
-        _fail(operator, "eps", eps, "0 or more")
+        fail(operator, "eps", eps, "0 or more")
     if backend not in backends.CHOICES:
-        _fail(operator, "backend", repr(backend), f"one of {', '.join(backends.CHOICES)}")
+        fail(operator, "backend", repr(backend), f"one of {', '.join(backends.CHOICES)}")
     d_key = getattr(feature_map, "d_key", k.shape[-1])
     if d_key != k.shape[-1]:
-        _fail(operator, "k", f"of width {k.shape[-1]}", f"the feature map's d_key = {d_key}")
+        fail(operator, "k", f"of width {k.shape[-1]}", f"the feature map's d_key = {d_key}")
     if initial_state is not None:
         initial_state = _checked_state(operator, initial_state, feature_map, k, v, normalize_output)
     if return_state is None:
         return_state = initial_state is not None
+    if normalize_features and eps < SMALLEST_EPS:
+        # Backends divide products by sums of features, and products of features as small as these sums may be are 0.
+        q, k = (divided_features(x, feature_map, state_type(v.dtype), eps) for x in (q, k))
+        feature_map, normalize_features = None, False
     call = Call(
         rule, q, k, v, strengths.get("beta"), strengths.get("alpha"), feature_map, causal, key_padding_mask,
         normalize_features, normalize_output, eps, initial_state, return_state, both_ways,

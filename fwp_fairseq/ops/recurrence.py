@@ -28,6 +28,7 @@ from torch import Tensor
 
 from .._operator import InPyTorch, Kernel, Operator, new_rows
 from ..numerics import state_type
+from .checks import check_mask, check_shapes, check_tensor, fail
 
 GATES = 3  # u, i and o
 
@@ -60,10 +61,12 @@ def recur(
         ``(out, R, y)``: out (B, L, H, d), and R and y after the last position; all of them float32 for half precision.
 
     Raises:
+        ValueError: a tensor has a wrong shape, type or device.
         NotImplementedError: ``native`` cannot serve these inputs; the message lists every reason.
 
     Cost: 6 d^2 multiplications per position and head, one position after the other.
     """
+    _check("recur", 1, z, k, v, beta, key_padding_mask, R, y=y)
     return _run(_RNN, backend, z, k, v, beta, key_padding_mask, R, y)
 
 
@@ -90,7 +93,23 @@ def recur_lstm(
     Cost: 18 d^2 multiplications per position and head, one position after the other. The backward of ``native`` keeps
     three matrices a head and, beside its inputs, 8 d numbers per position and head.
     """
+    _check("recur_lstm", GATES, z, k, v, beta, key_padding_mask, R, h=h, c=c)
     return _run(_LSTM, backend, z, k, v, beta, key_padding_mask, R, h, c)
+
+
+def _check(operator: str, gates: int, z, k, v, beta, key_padding_mask, R, **vectors: Tensor | None) -> None:
+    """Raises ValueError, which names the tensor, for a wrong shape, type or device."""
+    check_tensor(operator, "v", v, 4)
+    check_tensor(operator, "z", z, 4, v.device)
+    batch, length, heads, d = z.shape
+    if heads % gates:
+        fail(operator, "z", f"of {heads} heads", f"a multiple of {gates}")
+    rows, given = tuple(z.shape), {"R": (R, (batch, heads, d, d))}
+    given |= {name: (x, (batch, heads // gates, d)) for name, x in vectors.items()}
+    given = {name: pair for name, pair in given.items() if pair[0] is not None}
+    check_shapes(operator, v.device, k=(k, rows), v=(v, rows), beta=(beta, rows[:3]), **given)
+    if key_padding_mask is not None:
+        check_mask(operator, key_padding_mask, (batch, length), v.device)
 
 
 def _run(operator: Operator, backend: str, *call: Tensor | None) -> tuple[Tensor, ...]:

@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
+from torch.utils import _pytree
 
 from ..numerics import state_type
 
@@ -32,8 +33,9 @@ def select(state: S, rows: Tensor) -> S:
 
 
 def registered(cls: Any) -> Any:
-    """Declares a named tuple to be a state: adds ``detach`` and ``select``, and lets ``torch.load`` open it."""
+    """Declares a named tuple to be a state: adds ``detach`` and ``select``, and lets ``torch`` load and export it."""
     cls.detach, cls.select = detach, select
+    _pytree._register_namedtuple(cls, serialized_type_name=f"{cls.__module__}.{cls.__name__}")
     torch.serialization.add_safe_globals([cls])
     return cls
 
@@ -63,4 +65,6 @@ def checked(state: Any, shapes: S, rows: int) -> S:
         given = tuple(x.shape) if isinstance(x, Tensor) else x
         if shape is not None and given != shape:
             raise ValueError(f"state.{name} is {given}, expected shape {shape} ({kind} of {rows} rows)")
+        if shape is not None and not x.is_floating_point():
+            raise ValueError(f"state.{name} is of type {x.dtype}, expected a floating point type")
     return cls(*(None if shape is None else x for x, shape in zip(state, shapes, strict=True)))

@@ -21,6 +21,7 @@ from torch import Tensor
 
 from .._operator import InPyTorch, Kernel, Operator, new_rows
 from ..feature_maps.favor import LARGEST_EXPONENT
+from .checks import check_mask, check_shapes, check_tensor, fail
 
 
 def read_window(
@@ -49,11 +50,39 @@ def read_window(
         backend: auto, native, or chunked and reference, which both are PyTorch.
 
     Raises:
+        ValueError: a tensor has a wrong shape, type or device.
         NotImplementedError: ``native`` cannot serve these inputs; the message lists every reason.
 
     Cost per query and head: 2 w d multiplications; in PyTorch up to 4 w d.
     """
+    _check(q, k, v, sums, u, bias, size, key_padding_mask, places)
     return OPERATOR(backend, q, (q, k, v, sums, u, bias, key_padding_mask, places, size))
+
+
+def _check(q, k, v, sums, u, bias, size: int, key_padding_mask, places) -> None:
+    """Raises ValueError, which names the tensor, for a wrong shape, type or device."""
+    check_tensor("read_window", "v", v, 4)
+    for name, x in {"q": q, "k": k, "sums": sums}.items():
+        if name != "sums" or sums is not None:
+            check_tensor("read_window", name, x, 4, v.device)
+    batch, length, heads, d = q.shape
+    stored, positions = k.shape[:2]
+    if places is not None:
+        check_tensor("read_window", "places", places, None, v.device)
+        if places.dtype != torch.int32 or places.dim() != 2 or len(places) != batch:
+            fail("read_window", "places", f"{places.dtype} {tuple(places.shape)}", f"torch.int32 ({batch}, S)")
+        positions = places.shape[1]
+    rows = (batch, positions, heads, d) if places is None else (stored, 1, heads, d)
+    of_sums = {} if sums is None else {"sums": (sums, (batch, sums.shape[1], heads, d + 1))}
+    check_shapes("read_window", v.device, k=(k, rows), v=(v, rows), **of_sums, u=(u, (heads, d)), bias=(bias, (heads,)))
+    if size < 1 or length > positions or (sums is not None and sums.shape[1] > length):
+        given = f"of {length} positions for {positions} keys, size = {size}, sums of {of_sums and sums.shape[1]}"
+        fail("read_window", "q", given, "the last positions of the keys, no fewer than sums, and a size")
+    if key_padding_mask is not None:
+        check_mask("read_window", key_padding_mask, (batch, positions), v.device)
+    for name, x in {"k": k, "v": v, "sums": sums, "u": u, "bias": bias}.items():
+        if x is not None and x.dtype != q.dtype:
+            fail("read_window", name, f"of type {x.dtype}", f"q's type, {q.dtype}")
 
 
 class _Native:
@@ -71,7 +100,8 @@ def _in_blocks(call: tuple) -> Tensor:
     if not q.shape[1]:
         return torch.empty_like(q)
     if places is not None:
-        k, v = (x.squeeze(1)[places.long()] for x in (k, v))
+        # Indices below 0 are refused, as by the kernel.
+        k, v = (x.squeeze(1).index_select(0, places.flatten()).unflatten(0, places.shape) for x in (k, v))
     length, kv = q.shape[1], torch.cat([k, v], -1).transpose(1, 2)
     # Queries are taken in blocks, each with the positions that any of its queries reads.
     block = max(min(w, length), 1)

@@ -1,0 +1,40 @@
+"""Checks of operators' arguments, the same for every backend; each error names the tensor, what it is, and expected."""
+
+import torch
+from torch import Tensor
+
+
+def fail(operator: str, tensor: str, actual: object, expected: object) -> None:
+    raise ValueError(f"{operator}: {tensor} is {actual}, expected {expected}")
+
+
+def check_tensor(operator: str, name: str, x: Tensor, dims: int | None, device: torch.device | None = None) -> None:
+    """Raises ValueError unless x is a tensor; of ``dims`` dimensions and a floating point type, and on ``device``.
+
+    The last two checks are left out where ``dims`` or ``device`` is None.
+    """
+    if not isinstance(x, Tensor):
+        fail(operator, name, "None" if x is None else f"of type {type(x).__name__}", "a tensor")
+    if dims is not None and x.dim() != dims:
+        fail(operator, name, f"of shape {tuple(x.shape)}", f"{dims} dimensions")
+    if dims is not None and not x.is_floating_point():
+        fail(operator, name, f"of type {x.dtype}", "a floating point type")
+    if device is not None and x.device != device:
+        fail(operator, name, f"on {x.device}", f"v's device, {device}")
+
+
+def check_shapes(operator: str, device: torch.device, **tensors: tuple[Tensor, tuple[int, ...]]) -> None:
+    """Raises ValueError unless each tensor has its shape and a floating point type, and is on ``device``."""
+    for name, (x, shape) in tensors.items():
+        check_tensor(operator, name, x, len(shape), device)
+        if tuple(x.shape) != shape:
+            fail(operator, name, f"of shape {tuple(x.shape)}", shape)
+
+
+def check_mask(operator: str, mask: Tensor, shape: tuple[int, ...], device: torch.device) -> None:
+    """Raises ValueError unless a mask of pads is bool, of this shape (B, S), and on ``device``."""
+    check_tensor(operator, "key_padding_mask", mask, None, device)
+    if mask.dtype != torch.bool:
+        fail(operator, "key_padding_mask", f"of type {mask.dtype}", "torch.bool, True at pads")
+    if tuple(mask.shape) != shape:
+        fail(operator, "key_padding_mask", f"of shape {tuple(mask.shape)}", f"(B, S) = {shape}")
