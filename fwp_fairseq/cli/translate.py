@@ -56,7 +56,11 @@ def add_arguments(parser) -> None:
         help="softmax cross-attention reads only N positions of its source in a step, around those of the step before, "
         "so that it takes the same time at any length (default: what the model says, or all)",
     )  # fmt: skip
-    parser.add_argument("--int8", action="store_true", help="large linear layers in eight bits, on a CPU")
+    parser.add_argument(
+        "--int8", action="store_true",
+        help="large linear layers in eight bits, on a CPU; their inputs share one scale in a batch, so a translation "
+        "can depend on the lines that it is batched with",
+    )  # fmt: skip
     parser.add_argument("--cpu", action="store_true", help="even where there is a GPU")
 
 
