@@ -28,7 +28,7 @@ _CHANGED = {
     "hybrid-window": pack_,
     "hybrid-int8-window": quantize_,
 }
-_FEW = ("dpfp256", "delta256")
+_FEW = ("dpfp,d-dot=256", "dpfp,d-dot=256,update-rule=delta")
 CASES = {
     "cpu": [
         ModelCase("tiny", "multi30k", 2000, 2, 3),

@@ -16,7 +16,7 @@ from .whole_models import Work, run_program
 
 SENTENCES = 4
 _SENTENCES_ON_GPU = (8, 64)
-_ROWS = ("hybrid", "dpfp256", "elu")
+_ROWS = ("hybrid", "dpfp,d-dot=256", "elu")
 _LONGEST = {"tiny": 2048, "base": 1024}
 
 

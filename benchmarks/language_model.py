@@ -21,7 +21,7 @@ def d_dot(size: str, row: str) -> int | None:
 def configuration(size: str, row: str, *more: object):
     """Makes fairseq's configuration as its command line would."""
     layers, width, heads, inner = SIZES[size]
-    attention = attention_flags(row, width // heads)
+    attention = attention_flags(row, width // heads, ["decoder"])
     flags: list[object] = [
         *("placeholder", "--task", "language_modeling", "--arch", "fwp_lm" if attention else "transformer_lm"),
         *("--decoder-layers", layers, "--decoder-embed-dim", width, "--decoder-input-dim", width),

@@ -21,12 +21,13 @@ from . import language_model
 from .clock import Call, fastest
 from .gate import Refused
 from .model_gate import check_update
-from .models import ATTENTION
+from .models import attention_fields
 from .program import Session, parser
 
 _WORDS, _STREAMS = 4000, 4
 CARRIED = "-carried"
-ROWS = ("elu", "dpfp256", "delta256", f"elu{CARRIED}", f"delta256{CARRIED}")
+_DELTA = "dpfp,d-dot=256,update-rule=delta"
+ROWS = ("elu", "dpfp,d-dot=256", _DELTA, f"elu{CARRIED}", f"{_DELTA}{CARRIED}")
 
 
 class Case(NamedTuple):
@@ -116,9 +117,8 @@ def main(argv: list[str] | None = None) -> int:
             cells += [] if ratio is None else [f"{ratio:.3f} of stock"]
             cells += [] if over_reset is None else [f"{over_reset:.3f} of the same without carried state"]
             print("  ".join(cells), flush=True)
-            feature_map, rule, _, _ = ATTENTION[row]
             session.record(
-                size=case.size, length=case.length, attention=name, feature_map=feature_map, update_rule=rule,
+                size=case.size, length=case.length, attention=name, **attention_fields(row),
                 d_dot=language_model.d_dot(case.size, row), carries=name != row, seconds=used,
                 tokens_per_second=_STREAMS * case.length / used, ratio=ratio, over_reset=over_reset,
             )  # fmt: skip

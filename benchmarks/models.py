@@ -1,5 +1,6 @@
 """Builds fairseq models, stock and ours, of equal size, with fairseq's own task and data."""
 
+from collections.abc import Iterable
 from copy import deepcopy
 from dataclasses import dataclass
 from functools import cache
@@ -11,7 +12,9 @@ from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq.tasks.translation import TranslationTask
 from fairseq.utils import move_to_cuda
 
+from fwp_fairseq.kinds import Attention
 from fwp_fairseq.models.architectures import HYBRID  # registers the names, too
+from fwp_fairseq.options import SITES, SiteOptions
 
 from . import corpus
 
@@ -31,38 +34,25 @@ SIZES = {
     "base": ("transformer", [], 64, None),
     "big": ("transformer_vaswani_wmt_en_de_big", [], 64, 32768),
 }
-# Each row of a table: feature map, update rule, d_dot, backend; softmax is fairseq's own transformer. When the time is
-# up, the last rows are left out.
-ATTENTION: dict[str, tuple] = {
-    "softmax": ("softmax", None, None, None),
-    "dpfp256": ("dpfp", "sum", 256, "auto"),
-    "dpfp512": ("dpfp", "sum", 512, "auto"),
-    "dpfp256-torch": ("dpfp", "sum", 256, "chunked"),
-    "delta256": ("dpfp", "delta", 256, "auto"),
-    "elu": ("elu", "sum", None, "auto"),
-    "favor256": ("favor", "sum", 256, "auto"),
-    "dpfp384": ("dpfp", "sum", 384, "auto"),
-    "hedgehog128": ("hedgehog", "sum", 128, "auto"),
-    "t2r128": ("t2r", "sum", 128, "auto"),
-    "hybrid": ("elu", "delta", None, "auto"),
-}
+# The rows of a table: a kind of attention at all sites, and after a space the backend of the operators; softmax is
+# fairseq's own transformer. When the time is up, the last rows are left out.
+ATTENTION = (
+    "softmax",
+    "dpfp,d-dot=256",
+    "dpfp,d-dot=512",
+    "dpfp,d-dot=256 chunked",
+    "dpfp,d-dot=256,update-rule=delta",
+    "elu",
+    "favor,d-dot=256",
+    "dpfp,d-dot=384",
+    "hedgehog,d-dot=128",
+    "t2r,d-dot=128",
+    "hybrid",
+)
 # Rows that only decode: fairseq's transformer in another engine (benchmarks/ctranslate2_engine.py), and the hybrid with
 # the weights of its large linear layers laid out once, or in eight bits, with and without a window of the source.
-_HYBRIDS = ("hybrid-packed", "hybrid-int8", "hybrid-window", "hybrid-int8-window")
-DECODERS: dict[str, tuple] = {
-    **dict.fromkeys(_HYBRIDS, ATTENTION["hybrid"]),
-    "ctranslate2": ("softmax", None, None, "ctranslate2 float32"),
-    "ctranslate2-int8": ("softmax", None, None, "ctranslate2 int8"),
-}
-ROWS = ATTENTION | DECODERS
-_HYBRID = [
-    word
-    for site, attention in HYBRID.items()
-    for option, value in attention.items()
-    for word in (f"--fwp-{site}-{option.replace('_', '-')}", value)
-]
-# Flags that a row has besides.
-_FURTHER = dict.fromkeys(("hybrid", *_HYBRIDS), _HYBRID)
+_ENGINES = {"ctranslate2": "ctranslate2 float32", "ctranslate2-int8": "ctranslate2 int8"}
+DECODERS = ("hybrid-packed", "hybrid-int8", "hybrid-window", "hybrid-int8-window", *_ENGINES)
 _COMMON = [
     *("placeholder", "--task", "translation", "--source-lang", "en", "--target-lang", "de", "--share-all-embeddings"),
     *("--max-source-positions", 2048, "--max-target-positions", 2048, "--distributed-world-size", 1),
@@ -85,7 +75,7 @@ class ModelCase:
     max_tokens: int
     batches: int
     rounds: int
-    rows: tuple[str, ...] = tuple(ATTENTION)
+    rows: tuple[str, ...] = ATTENTION
     sentences: int | None = None
 
     @property
@@ -93,21 +83,42 @@ class ModelCase:
         return f"{self.size}-{self.data}" + ("" if self.sentences is None else f"-{self.sentences}")
 
 
+def _kinds(row: str) -> dict[str, str]:
+    """The kind of each site."""
+    if row.startswith("hybrid"):
+        return HYBRID
+    return dict.fromkeys(SITES, "softmax" if row in _ENGINES else row.partition(" ")[0])
+
+
+def _options(row: str) -> SiteOptions:
+    """The options of decoders' self-attention."""
+    return Attention.parse(_kinds(row)["decoder"]).options()
+
+
 def possible_d_dot(row: str, d_key: int) -> int | None:
     """The row's d_dot, or the next larger one if it is impossible with heads of this width."""
-    feature_map, _, wanted, _ = ROWS[row]
-    step = 2 * d_key if feature_map == "dpfp" else 1
-    return None if wanted is None else -(-wanted // step) * step
+    options = _options(row)
+    step = 2 * d_key if options.feature_map == "dpfp" else 1
+    return None if options.d_dot is None else -(-options.d_dot // step) * step
 
 
-def attention_flags(row: str, d_key: int) -> list[object]:
+def attention_flags(row: str, d_key: int, sites: Iterable[str] = SITES) -> list[object]:
     """fairseq-train's flags for the row's attention with heads of this width; none for fairseq's own."""
-    feature_map, rule, _, backend = ROWS[row]
-    if rule is None:
+    if _options(row).is_softmax:
         return []
     width = possible_d_dot(row, d_key)
-    flags = ["--fwp-feature-map", feature_map, "--fwp-update-rule", rule, "--fwp-backend", backend]
-    return [*flags, *([] if width is None else ["--fwp-d-dot", width]), *_FURTHER.get(row, [])]
+    changes = {} if width is None else {"d_dot": width}
+    kinds = {site: Attention.parse(kind).changed(changes) for site, kind in _kinds(row).items() if site in sites}
+    flags = [word for site, kind in kinds.items() for word in (f"--fwp-{site}", kind)]
+    return [*flags, "--fwp-backend", row.partition(" ")[2] or "auto"]
+
+
+def attention_fields(row: str) -> dict:
+    """The fields of a record that describe the attention of a row."""
+    options = _options(row)
+    backend = _ENGINES.get(row) if options.is_softmax else row.partition(" ")[2] or "auto"
+    rule = None if options.is_softmax else options.update_rule
+    return {"feature_map": options.feature_map, "update_rule": rule, "backend": backend}
 
 
 def d_dot(size: str, row: str) -> int | None:
@@ -159,9 +170,7 @@ def build_model(task: TranslationTask, size: str, row: str, *more: object, seed:
 
 def fields(case: ModelCase, row: str) -> dict:
     """The fields of a record that describe the row of a case."""
-    feature_map, rule, _, backend = ROWS[row]
     return {
         "size": case.size, "data": case.data, "max_tokens": case.max_tokens, "batches": case.batches,
-        "attention": row, "feature_map": feature_map, "update_rule": rule, "backend": backend,
-        "d_dot": d_dot(case.size, row),
+        "attention": row, **attention_fields(row), "d_dot": d_dot(case.size, row),
     }  # fmt: skip

@@ -16,7 +16,7 @@ from .gate import Refused
 from .models import ModelCase
 from .whole_models import Work, run_program
 
-_DOCUMENT_ROWS = ("elu", "favor256", "dpfp256", "dpfp512", "delta256")
+_DOCUMENT_ROWS = ("elu", "favor,d-dot=256", "dpfp,d-dot=256", "dpfp,d-dot=512", "dpfp,d-dot=256,update-rule=delta")
 CASES = {
     "cpu": [
         ModelCase("tiny", "multi30k", 2500, 4, 5),

@@ -205,8 +205,9 @@ def _options(work: Work, documentation: str) -> argparse.ArgumentParser:
     found = parser(documentation)
     threads = "threads on the CPU; with 1, CPU time counts (default: 2, or 1 on one core)"
     found.add_argument("--threads", type=int, default=min(2, cores()), help=threads)
-    more = f", and on a CPU {','.join(work.decoders)}" if work.decoders else ""
-    found.add_argument("--rows", metavar="NAMES", help=f"in addition to softmax: {','.join(list(ATTENTION)[1:])}{more}")
+    more = f", and on a CPU {' '.join(work.decoders)}" if work.decoders else ""
+    rows = " ".join(f"'{row}'" if " " in row else row for row in ATTENTION[1:])
+    found.add_argument("--rows", nargs="+", metavar="ROW", help=f"in addition to softmax: {rows}{more}")
     found.add_argument("--rounds", type=int, help="passes over the batches (default: the case's)")
     if work.profile:
         found.add_argument(
@@ -219,7 +220,7 @@ def _options(work: Work, documentation: str) -> argparse.ArgumentParser:
 def run_program(work: Work, documentation: str, argv: list[str] | None = None) -> int:
     options = _options(work, documentation)
     arguments = options.parse_args(argv)
-    wanted = None if arguments.rows is None else arguments.rows.split(",")
+    wanted = arguments.rows
     known = [*ATTENTION, *(work.decoders if arguments.device == "cpu" else ())]
     if unknown := [row for row in wanted or () if row not in known]:
         options.error(f"--rows: expected some of {', '.join(known[1:])}, found {', '.join(unknown)}")

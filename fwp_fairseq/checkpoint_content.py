@@ -10,6 +10,7 @@ from collections.abc import Mapping
 import torch
 
 from .text import printable
+from .upgrades import upgraded
 
 _LONGEST_WALK, _DEEPEST = 1_000_000, 64
 # A resolver of omegaconf, such as ${oc.env:HOME}; references to other options, ${optimization.lr}, are fairseq's own.
@@ -17,6 +18,8 @@ _RESOLVER = re.compile(r"\$\{[^}]*:")
 # What torch says of a class or function that weights_only does not let through.
 _UNSAFE = re.compile(r"(?:GLOBAL|global) (\S+)[^\n]* was not an allowed global|unsupported GLOBAL (\S+)")
 _FEW_LAYERS = 64
+# A number of layers: of an option, or of one in the attention of a site.
+_DEPTH = re.compile(r"(?:layers|depth)=(\d+)(?:,|$)", re.ASCII)
 # Entries of the states of training and task that count something; times, losses and scores may be any number.
 _COUNTS = {"epoch", "iterations_in_epoch", "num_updates", "num_runs", "longest_source"}
 _NUMBERS = _COUNTS | {"best", "best_loss", "val_loss", "previous_training_time"}
@@ -145,5 +148,18 @@ def check(state) -> None:
         for name, value in _options_by_name(found, where).items():
             if name in ("_name", "arch") and not isinstance(value, str | None):
                 raise ValueError(f"{where}.{name} is {printable(repr(value)[:60])}, expected a name")
-            if str(name).endswith(("layers", "depth")) and str(value).isdigit() and int(str(value)) > most:
+            layers = _DEPTH.search(f"{name}={value}")
+            if layers and int(layers[1]) > most:
                 raise ValueError(f"{where}.{name} is {value}, but there are parameters for at most {most}")
+
+
+def upgrade(state: dict) -> None:
+    """Brings the options in an older checkpoint up to date; the state has been checked."""
+    cfg = state.get("cfg")
+    before = section(state, "model")
+    if (after := upgraded(before)) is before:
+        return
+    if cfg:
+        state["cfg"] = plain(cfg) | {"model": after}
+    else:
+        state["args"] = argparse.Namespace(**after)

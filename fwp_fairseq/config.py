@@ -7,38 +7,40 @@ from fairseq.dataclass import ChoiceEnum, FairseqDataclass
 
 from .contradictions import contradiction
 from .feature_maps import FEATURE_MAPS, parameter_for
+from .kinds import KINDS, Attention, hyphens
 from .options import OPTIONS, SITES, Option, SiteOptions
 
+_COMMON = {name: option for name, option in OPTIONS.items() if option.is_common}
 
-def _field(name: str, option: Option, default, help_text: str):
+
+def _common_field(option: Option):
+    what = "; ".join(f"{value}: {what}" for value, what in (option.values or {}).items())
+    help_text = f"{option.help}{f' ({what})' if what else ''}"
     # Optional[X], not X | None, because fairseq's parser reads types by their printed form.
     kind = int if option.values is None else ChoiceEnum(list(option.values))
-    metadata = {"help": help_text} | ({} if option.alone is None else {"argparse_const": option.alone})
-    return name, kind if default is not None else Optional[kind], field(default=default, metadata=metadata)
+    kind = kind if option.default is not None else Optional[kind]
+    return f"fwp_{option.name}", kind, field(default=option.default, metadata={"help": help_text})
 
 
-def _flags(sites: tuple[str, ...]):
-    options = [option for option in OPTIONS.values() if set(option.sites) & set(sites)]
-    for option in options:
-        what = "; ".join(f"{value}: {what}" for value, what in (option.values or {}).items())
-        what += f"; without a value: {option.alone}" if option.alone else ""
-        help_text = f"{option.help}{f' ({what})' if what else ''}"
-        site = "" if option.is_common else f"{option.sites[0]}_"
-        yield _field(f"fwp_{site}{option.name}", option, option.default, help_text)
-    for option in options if len(sites) > 1 else ():
-        if option.is_common and option.per_site:
-            for site in option.sites:
-                help_text = f"{option.title} of {SITES[site]} only (default: the common one)"
-                yield _field(f"fwp_{site}_{option.name}", option, None, help_text)
+def _site_field(site: str, first: bool):
+    options = [hyphens(name) for name, option in OPTIONS.items() if option.per_site and site in option.sites]
+    kinds = "; ".join(f"{name}: {kind.description}" for name, kind in KINDS.items()) if first else ", ".join(KINDS)
+    help_text = (
+        f"the kind of {SITES[site]}, and after commas each OPTION=VALUE in which it differs from that, such as "
+        f"delta,beta-range=0-2; without a kind, options change what the site has otherwise, by the architecture or by "
+        f"the flags for all sites (kinds: {kinds}; options: {', '.join(options)})"
+    )
+    return f"fwp_{site}", Optional[str], field(default=None, metadata={"help": help_text})
 
 
 def _config(name: str, sites: tuple[str, ...]) -> type:
-    return make_dataclass(name, _flags(sites), bases=(FairseqDataclass,), namespace={"__module__": __name__})
+    flags = [*map(_common_field, _COMMON.values()), *(_site_field(site, site == sites[0]) for site in sites)]
+    return make_dataclass(name, flags, bases=(FairseqDataclass,), namespace={"__module__": __name__})
 
 
-# The attention flags of translation models: those for all sites, and those of each site.
+# The attention flags of translation models: those for all sites, and one for each site.
 FastWeightConfig = _config("FastWeightConfig", tuple(SITES))
-# Those of language models, whose one site needs no flags beside the common ones and its own.
+# Those of language models, which have one site.
 DecoderOnlyConfig = _config("DecoderOnlyConfig", ("decoder",))
 
 
@@ -47,41 +49,35 @@ def _value(cfg, name: str):
     return value if value is None or isinstance(value, int) else str(value)
 
 
-def _common(cfg, option: Option):
-    value = _value(cfg, f"fwp_{option.name}") if option.is_common else None
-    return option.default if value is None else value
+def common_options(cfg) -> dict[str, str | int]:
+    """The options for all sites that are set, by their names."""
+    values = {name: _value(cfg, f"fwp_{name}") for name in _COMMON}
+    return {name: value for name, value in values.items() if value is not None}
 
 
-def _own(cfg, site: str, option: Option):
-    """What the site's own flag says; None if it says nothing, or there is none."""
-    if site not in option.sites or not option.per_site:
-        return None
-    value = _value(cfg, f"fwp_{site}_{option.name}")
-    return value if option.is_common or value != option.default else None
+def site_attention(cfg, site: str) -> Attention:
+    """The attention of a site as its flag has it; ValueError, which names the flag, if it cannot be read."""
+    text = getattr(cfg, f"fwp_{site}", None)
+    try:
+        return Attention() if text is None else Attention.parse(str(text))
+    except ValueError as error:
+        raise ValueError(f"--fwp-{site} {text}: {error}") from None
 
 
-def _chosen(cfg, site: str, option: Option):
-    own = _own(cfg, site, option)
-    if own is not None:
-        return own
-    return _common(cfg, option) if site in option.sites else option.default
+def _options(cfg, site: str) -> SiteOptions:
+    common = {name: x for name, x in common_options(cfg).items() if site in OPTIONS[name].sites}
+    return site_attention(cfg, site).options(common)
 
 
-def _flag(cfg, site: str, name: str) -> str:
-    """The flag that determines an option of the site: the site's own if given, else the common one."""
-    option = OPTIONS[name]
-    return option.flag(None if _own(cfg, site, option) is None else site)
-
-
-def _narrowest_flag(cfg, site: str, name: str) -> str:
-    """The flag that changes an option at as few sites as can be: the site's own if the model has one."""
-    option = OPTIONS[name]
-    return option.flag(site if hasattr(cfg, f"fwp_{site}_{name}") else None)
-
-
-def _softmax_conflict(flag: str, value, map_flags: str) -> ValueError:
-    """The error for a fast-weight option whose sites all have softmax attention."""
-    return ValueError(f"{flag} {value} contradicts {map_flags} softmax: stock attention has none; drop one of the two")
+def with_common(cfg, site: str, attention: Attention) -> Attention:
+    """Returns an attention in which options for all sites take the place of its own, if they mean something to it."""
+    common = {
+        name: x for name, x in common_options(cfg).items() if OPTIONS[name].per_site and site in OPTIONS[name].sites
+    }
+    if attention.kind is None:  # it has them anyway
+        return Attention(None, {name: x for name, x in attention.changes.items() if name not in common})
+    softmax = attention.options().is_softmax
+    return attention.changed({name: x for name, x in common.items() if OPTIONS[name].of_softmax or not softmax})
 
 
 def absent_sites(cfg) -> dict[str, str]:
@@ -98,19 +94,30 @@ def absent_sites(cfg) -> dict[str, str]:
     return absent
 
 
-def site_maps(cfg) -> dict[str, str]:
-    """The feature map ("softmax" included) of every site that a model with these options has."""
+def site_options(cfg) -> dict[str, SiteOptions]:
+    """The options of every site that a model with these options has, unchecked."""
     absent = absent_sites(cfg)
-    return {site: _chosen(cfg, site, OPTIONS["feature_map"]) for site in SITES if site not in absent}
+    return {site: _options(cfg, site) for site in SITES if site not in absent}
 
 
-def site_fast_net(cfg, site: str) -> tuple:
-    """The options of a site that its fast net, with its feedback, has its parameters from."""
-    return tuple(_chosen(cfg, site, OPTIONS[name]) for name in ("fast_net", "fast_net_depth", "recurrent"))
+def _phrase(cfg, site: str, name: str, value) -> str:
+    """An option as it is written: after the kind, or in the flag that sets it."""
+    attention, option = site_attention(cfg, site), hyphens(name)
+    if attention.kind is not None and OPTIONS[name].per_site:
+        return f"{option}={value}"
+    own = name in attention.changes or not OPTIONS[name].is_common
+    return f"--fwp-{site} {option}={value}" if own else f"--fwp-{option} {value}"
+
+
+def _refusal(cfg, site: str, message: str) -> ValueError:
+    attention = site_attention(cfg, site)
+    return ValueError(message if attention.kind is None else f"--fwp-{site} {attention}: {message}")
 
 
 def site_config(cfg, site: str, d_key: int) -> SiteOptions:
-    """Resolves the options of one site (``encoder``, ``decoder`` or ``cross``): its own where given, else the common.
+    """Resolves the options of one site (``encoder``, ``decoder`` or ``cross``).
+
+    They are those of the kind that the site's flag names, or else the common ones, and those that follow in the flag.
 
     Args:
         cfg: anything with the attributes of :class:`FastWeightConfig`.
@@ -120,51 +127,61 @@ def site_config(cfg, site: str, d_key: int) -> SiteOptions:
         ValueError: an option cannot have its value, the feature map cannot have its width, or flags contradict each
             other; the message names the flags.
     """
-    found = SiteOptions(**{name: _chosen(cfg, site, option) for name, option in OPTIONS.items()})
+    found, attention = _options(cfg, site), site_attention(cfg, site)
     for name, option in OPTIONS.items():  # which fairseq's parser has checked, unless they come from --model-overrides
         value = getattr(found, name)
         if name == "feature_map" and value in FEATURE_MAPS:  # also the identity, which no flag names
             continue
         if (expected := option.expected(value)) is not None:
-            raise ValueError(f"{_flag(cfg, site, name)} {value}: expected {expected}")
-    map_flag = _flag(cfg, site, "feature_map")
+            raise ValueError(f"{_phrase(cfg, site, name, value)}: expected {expected}")
+
+    def phrase(name: str) -> str:
+        return _phrase(cfg, site, name, getattr(found, name))
+
     if found.is_softmax:
-        for option in OPTIONS.values():
-            if not option.of_softmax and (own := _own(cfg, site, option)) is not None:
-                raise _softmax_conflict(option.flag(site), own, map_flag)
+        for name in attention.changes:
+            if not OPTIONS[name].of_softmax:
+                raise _refusal(cfg, site, _softmax_conflict(phrase(name), phrase("feature_map")))
     elif found.d_dot is not None:
         try:
             parameter_for(found.feature_map, d_key, found.d_dot)
         except ValueError as error:
-            raise ValueError(
-                f"{_flag(cfg, site, 'd_dot')} {found.d_dot} does not fit {map_flag} {found.feature_map} at the "
-                f"{site} site: {error}"
-            ) from None
+            does_not_fit = f"{phrase('d_dot')} does not fit {phrase('feature_map')} at the {site} site: {error}"
+            raise _refusal(cfg, site, does_not_fit) from None
     if wrong := contradiction(found, site):
-        flags = [f"{_flag(cfg, site, name)} {getattr(found, name)}" for name in wrong.options]
-        raise ValueError(
-            f"{' contradicts '.join(flags)} at the {site} site: {wrong.why}; expected "
-            f"{_narrowest_flag(cfg, site, wrong.options[0])} {wrong.expected}"
-        )
+        conflict = " contradicts ".join(map(phrase, wrong.options))
+        expected = f"expected {hyphens(wrong.options[0])} {wrong.expected}"
+        raise _refusal(cfg, site, f"{conflict} at the {site} site: {wrong.why}; {expected}")
     return found
+
+
+def _softmax_conflict(what: str, maps: str) -> str:
+    return f"{what} contradicts {maps}: softmax attention has no fast weights; expected another kind, or no such option"
 
 
 def check_flags(cfg) -> None:
     """Raises ValueError for a flag that would have no effect.
 
-    Such a flag belongs to a site that the model does not have, or it sets a common option while every site is softmax.
+    Such a flag belongs to a site that the model does not have, or is for all sites, each of which has another kind.
     """
     for site, cause in absent_sites(cfg).items():
-        for option in OPTIONS.values():
-            if (value := _own(cfg, site, option)) is not None:
-                raise ValueError(
-                    f"{option.flag(site)} {value}: this model, {cause}, has no {site} attention; "
-                    "expected no flag of that site"
-                )
-    maps = site_maps(cfg)
-    if set(maps.values()) != {"softmax"}:
-        return
-    map_flags = ", ".join(dict.fromkeys(_flag(cfg, site, "feature_map") for site in maps))
-    for option in OPTIONS.values():
-        if not option.of_softmax and (value := _common(cfg, option)) != option.default:
-            raise _softmax_conflict(option.flag(), value, map_flags)
+        if (text := getattr(cfg, f"fwp_{site}", None)) is not None:
+            raise ValueError(
+                f"--fwp-{site} {text}: this model, {cause}, has no {site} attention; expected no flag of that site"
+            )
+    sites = site_options(cfg)
+    for name, value in common_options(cfg).items():
+        option = _COMMON[name]
+        users = [site for site, x in sites.items() if (option.of_softmax or not x.is_softmax) and site in option.sites]
+        if value == option.default or any(getattr(sites[site], name) == value for site in users):
+            continue
+        flag = f"--fwp-{hyphens(name)} {value}"
+        with_kind = [f"--fwp-{s} {a}" for s in sites if (a := site_attention(cfg, s)).kind is not None]
+        if not users:
+            maps = [] if len(with_kind) == len(sites) else ["--fwp-feature-map softmax"]
+            raise ValueError(_softmax_conflict(flag, ", ".join([*maps, *with_kind])))
+        others = [f"--fwp-{site} {site_attention(cfg, site)}" for site in users]
+        raise ValueError(
+            f"{flag} has no effect, because no site takes it ({', '.join(others)}); expected no such flag, or the "
+            f"option after the kind: {others[0]},{hyphens(name)}={value}"
+        )

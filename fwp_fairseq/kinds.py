@@ -6,7 +6,7 @@ in which it differs: ``delta,passes=both-ways``. Options without a kind change w
 """
 
 import difflib
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from .options import MAPS, OPTIONS, SiteOptions
@@ -28,6 +28,9 @@ def _net(description: str, **options: str) -> Kind:
 
 KINDS: dict[str, Kind] = {
     "softmax": Kind("softmax attention", {"feature_map": "softmax"}),
+    "softmax-rotary": Kind(
+        "softmax attention with rotary positions", {"feature_map": "softmax", "positions": "rotary"}
+    ),
     **{name: Kind(f"linear attention, {cls.title}", {"feature_map": name}) for name, cls in MAPS.items()},
     "hedgehog-window": Kind(
         "softmax over the latest 8 positions, Hedgehog before them", {"feature_map": "hedgehog", "window": 8}
@@ -98,17 +101,21 @@ class Attention:
     def __str__(self) -> str:
         return ",".join([*filter(None, [self.kind]), *(f"{hyphens(n)}={value}" for n, value in self.changes.items())])
 
-    def options(self, common: dict[str, str | int | None]) -> SiteOptions:
-        """Returns the options of a site, whose ``common`` ones are those of a site without a kind."""
-        return SiteOptions(**(common if self.kind is None else KINDS[self.kind].options) | self.changes)
+    def options(self, common: dict[str, str | int] | None = None) -> SiteOptions:
+        """Returns the options of a site, given the ``common`` ones of all sites that have no kind of their own."""
+        common = common or {}
+        if self.kind is not None:
+            common = KINDS[self.kind].options | {n: x for n, x in common.items() if not OPTIONS[n].per_site}
+        return SiteOptions(**common | self.changes)
 
     def changed(self, changes: dict[str, str | int]) -> "Attention":
-        """Returns this attention with other options, which softmax attention takes if they mean something to it."""
+        """Returns this attention with other options, by the name of the nearest kind if it has one."""
+        changed = Attention(self.kind, self.changes | changes)
         if self.kind is None:
-            return Attention(None, self.changes | changes)
-        options = self.options({})
-        known = {name: x for name, x in changes.items() if OPTIONS[name].of_softmax or not options.is_softmax}
-        return Attention.of(replace(options, **known))
+            return changed
+        options = changed.options()
+        fits = not options.is_softmax or all(OPTIONS[name].of_softmax for name in changed.changes)
+        return Attention.of(options) if fits else changed
 
 
 def _option(part: str) -> tuple[str, str | int]:

@@ -5,7 +5,6 @@ The options of a site (:class:`SiteOptions`), fairseq's flags and YAML (:mod:`.c
 and use it where a memory or a layer is built; :mod:`.contradictions` says what it cannot be combined with.
 """
 
-import re
 from dataclasses import dataclass, field, make_dataclass
 from typing import NamedTuple
 
@@ -33,16 +32,16 @@ class Option(NamedTuple):
     """One row of the table.
 
     Attributes:
-        name: in :class:`SiteOptions` and Python; ``--fwp-NAME`` with hyphens on the command line.
+        name: in :class:`SiteOptions` and Python; with hyphens on the command line, ``--fwp-NAME`` for all sites, and
+            ``NAME=VALUE`` after the kind of one site.
         title: what sentences call it.
         default: its value if none is given. The help says what None means for a number.
         values: each value with what it does; None for a whole number from 1 on.
         help: what the option does.
-        sites: where it means something. An option of one site has a flag of that site alone.
+        sites: where it means something. An option of one site has no flag for all.
         per_site: whether sites can have values of their own.
         of_softmax: whether it means something to softmax attention.
         kept: whether the description in a checkpoint names it: ``always``, if it is not the default, or ``never``.
-        alone: the value of a flag without one.
     """
 
     name: str
@@ -54,17 +53,11 @@ class Option(NamedTuple):
     per_site: bool = True
     of_softmax: bool = False
     kept: str = "if chosen"
-    alone: str | None = None
 
     @property
     def is_common(self) -> bool:
         """Whether there is a flag for all sites."""
         return len(self.sites) > 1
-
-    def flag(self, site: str | None = None) -> str:
-        """The flag for all sites, or for one; that of its one site if there is no flag for all."""
-        site = site or (None if self.is_common else self.sites[0])
-        return f"--fwp-{site}-{self.name}".replace("_", "-") if site else f"--fwp-{self.name}".replace("_", "-")
 
     def expected(self, value) -> str | None:
         """What the option can be in place of this value; None if it can be this."""
@@ -148,7 +141,7 @@ OPTIONS: dict[str, Option] = {option.name: option for option in (
         {"none": "no feedback", "tanh": "through tanh", "softmax": "through softmax"},
         "what was read at the previous position is added to queries, keys, values and write strengths; with the net "
         "linear this is the Recurrent Delta Net",
-        sites=_DECODER, alone="tanh",
+        sites=_DECODER,
     ),
     Option(
         "window", "window read by softmax", None, None,
@@ -203,10 +196,6 @@ OPTIONS: dict[str, Option] = {option.name: option for option in (
         per_site=False, kept="never",
     ),
 )}  # fmt: skip
-
-
-# The model options that a checkpoint's description leaves out.
-NOT_KEPT = re.compile(f"fwp_(\\w+_)?({'|'.join(name for name, option in OPTIONS.items() if option.kept == 'never')})")
 
 
 def _python_type(option: Option) -> object:

@@ -19,6 +19,10 @@ import tempfile
 from itertools import islice
 from pathlib import Path
 
+from fwp_fairseq.kinds import KINDS, Attention
+from fwp_fairseq.models.architectures import HYBRID
+from fwp_fairseq.options import OPTIONS, SITES
+from scripts.common.commands import site_flags, words_of
 from scripts.data import multi30k
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -33,37 +37,29 @@ TRAINING = [
     *("--no-epoch-checkpoints", "--cpu", "--seed", "1", "--num-workers", "0"),
 ]
 TRANSLATION = ["--task", "translation", "--criterion", "label_smoothed_cross_entropy", "--label-smoothing", "0.1"]
-DELTA = ["--fwp-update-rule", "delta", "--fwp-feature-map", "elu", "--fwp-normalizer", "l2"]
-DECODER = ["--fwp-feature-map", "softmax", "--fwp-decoder-feature-map"]
 
 
-def _net(*flags: str) -> list[str]:
-    return [*DECODER, "elu", "--fwp-decoder-update-rule", "delta", *flags]
+def _case(kind: str) -> dict[str, str]:
+    """A kind at all sites that can have it, and softmax attention at the others."""
+    options = Attention.parse(kind).options()
+    chosen = [name for name, option in OPTIONS.items() if getattr(options, name) != option.default]
+    return {site: kind if all(site in OPTIONS[name].sites for name in chosen) else "softmax" for site in SITES}
 
 
-# Name to the attention flags. Not every flag is given in its shortest form: older checkouts have to know them.
-CASES = {
-    "softmax": ["--fwp-feature-map", "softmax"],
-    "elu": ["--fwp-feature-map", "elu"],
-    "dpfp": ["--fwp-feature-map", "dpfp"],
-    "favor": ["--fwp-feature-map", "favor", "--fwp-d-dot", "64"],
-    "delta": ["--fwp-feature-map", "dpfp", "--fwp-update-rule", "delta"],
-    "delta-both-ways": [
-        *DELTA, "--fwp-encoder-passes", "both-ways", "--fwp-output-norm", "rms", "--fwp-cross-output-norm", "none",
-    ],
-    "hybrid": [
-        *DELTA, "--fwp-cross-feature-map", "softmax", "--fwp-encoder-passes", "both-ways", "--fwp-output-norm", "rms",
-    ],
-    "gated": ["--fwp-feature-map", "elu", "--fwp-update-rule", "gated"],
-    "gated-delta": ["--fwp-feature-map", "elu", "--fwp-update-rule", "gated_delta"],
-    "hedgehog-window": [*DECODER, "hedgehog", "--fwp-decoder-window", "8"],
-    "net-rnn": _net("--fwp-decoder-fast-net", "rnn"),
-    "net-lstm": _net("--fwp-decoder-fast-net", "lstm"),
-    "net-mlp": _net("--fwp-decoder-fast-net", "mlp"),
-    "net-delta": _net("--fwp-decoder-fast-net", "delta"),
-    "net-fwp1991": [*DECODER, "elu", "--fwp-decoder-fast-net", "fwp1991"],
-    "net-recurrent": _net("--fwp-decoder-recurrent", "tanh"),
-}  # fmt: skip
+# Name to the kind of attention at each site.
+CASES = {kind: _case(kind) for kind in (*KINDS, "dpfp,update-rule=delta")} | {"hybrid": HYBRID}
+
+
+def flags(case: str, checkout: Path) -> list[str]:
+    """The attention flags of a case; checkouts before kinds had names have a flag for each option of each site."""
+    if (checkout / "fwp_fairseq/kinds.py").exists():
+        return words_of(site_flags(CASES[case]))
+    words = []
+    for site, kind in CASES[case].items():
+        values = vars(Attention.parse(kind).options())
+        names = ["feature_map", *(n for n, option in OPTIONS.items() if values[n] != option.default)]
+        words += [w for n in dict.fromkeys(names) for w in (f"--fwp-{site}-{n}".replace("_", "-"), str(values[n]))]
+    return words
 
 
 def _write_texts(folder: Path) -> None:
@@ -99,7 +95,9 @@ def measure(checkout: Path, case: str, data: Path) -> dict:
     user_dir = ["--user-dir", str(checkout / "fwp_fairseq")]
     with tempfile.TemporaryDirectory() as folder:
         save = ["--save-dir", folder]
-        log = _run(checkout, "train", str(data), *user_dir, *ARCH, *TRANSLATION, *CASES[case], *TRAINING, *save)
+        log = _run(
+            checkout, "train", str(data), *user_dir, *ARCH, *TRANSLATION, *flags(case, checkout), *TRAINING, *save
+        )
         path = ["--path", f"{folder}/checkpoint_last.pt"]
         search = ["--beam", "4", "--max-len-b", "20", "--max-sentences", "10", "--cpu", "--num-workers", "0"]
         translations = _run(checkout, "generate", str(data), *user_dir, *path, *search)

@@ -19,6 +19,7 @@ modules
 mends
 config checkpoint_model compat
 checkpoint_content layers
+upgrades
 contradictions kinds memories
 options
 ops

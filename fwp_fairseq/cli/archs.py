@@ -7,7 +7,6 @@ import argparse
 import enum
 import textwrap
 
-from ..options import OPTIONS
 from . import Parser
 from .errors import UsageError
 from .plugin import import_plugin
@@ -63,19 +62,10 @@ def flag_name(action: argparse.Action) -> str:
     return next(name for name in action.option_strings if name.startswith("--"))
 
 
-def _of_its_sites(name: str, values: dict):
-    """The default of a flag; of one that an architecture sets for each site, those of all its sites."""
-    option = OPTIONS.get(name.removeprefix("fwp_"))
-    own = [values.get(f"fwp_{site}_{option.name}") for site in option.sites] if option and option.per_site else []
-    if not option or not option.is_common or not any(own):
-        return values.get(name)
-    return _joined(value or values.get(name) for value in own)
-
-
-def _joined(values) -> str:
-    """One value if all agree, else all of them, separated by slashes."""
+def _joined(values, separator: str = "/") -> str:
+    """One value if all agree, else all of them."""
     texts = [str(value) for value in values]
-    return texts[0] if len(set(texts)) == 1 else "/".join(texts)
+    return texts[0] if len(set(texts)) == 1 else separator.join(texts)
 
 
 def summary(arch: str) -> dict[str, str]:
@@ -85,7 +75,9 @@ def summary(arch: str) -> dict[str, str]:
     """
     from fairseq.models import ARCH_MODEL_NAME_REGISTRY
 
-    from ..config import site_config, site_maps
+    from ..config import absent_sites, site_config
+    from ..kinds import Attention
+    from ..options import SITES
 
     values = defaults(arch)
     options = argparse.Namespace(**{"fwp_feature_map": "softmax"} | values)  # Transformer-XL has no such option
@@ -98,15 +90,14 @@ def summary(arch: str) -> dict[str, str]:
         ("ffn", "ffn_embed_dim"),
     ):
         row[title] = _joined(values.get(f"{side}_{option}") for side in sides)
-    maps, widths, rules = [], [], []
-    for site in site_maps(options):
+    kinds, widths = [], []
+    for site in [site for site in SITES if site not in absent_sites(options)]:
         side = "encoder" if site == "encoder" else "decoder"
         d_key = values[f"{side}_embed_dim"] // values[f"{side}_attention_heads"]
         config = site_config(options, site, d_key)
-        maps.append(config.feature_map)
+        kinds.append(Attention.of(config))
         widths.append("-" if config.is_softmax else config.width(d_key))
-        rules.append("-" if config.is_softmax else config.update_rule)
-    return {**row, "feature map": _joined(maps), "d_dot": _joined(widths), "rule": _joined(rules)}
+    return {**row, "d_dot": _joined(widths), "attention": _joined(kinds, " / ")}
 
 
 def _own_architectures() -> list[str]:
@@ -126,7 +117,7 @@ def _print_flags(arch: str) -> None:
     values = defaults(arch)
     for action in actions(arch):
         choices = f"  {{{','.join(str(plain(choice)) for choice in action.choices)}}}" if action.choices else ""
-        print(f"{flag_name(action)}  [{_of_its_sites(action.dest, values)}]{choices}")
+        print(f"{flag_name(action)}  [{values.get(action.dest)}]{choices}")
         if action.help:
             print(textwrap.fill(action.help, 100, initial_indent="    ", subsequent_indent="    "))
 

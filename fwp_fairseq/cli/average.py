@@ -13,15 +13,18 @@ from pathlib import Path
 import torch
 
 from ..checkpoint_content import plain, section
-from ..options import NOT_KEPT
+from ..kinds import Attention
+from ..options import OPTIONS, SITES
 from .checkpoint import drop_training_state, load, refuse_output, save
 from .errors import CommandError, UsageError
 from .parameters import complete, refuse_not_finite
 from .plugin import import_plugin
 
 # Options that change the training or the speed, but not the function that the parameters define.
+_NOT_KEPT = [name for name, option in OPTIONS.items() if option.kept == "never"]
 _HARMLESS = re.compile(
-    f"dropout|layerdrop|checkpoint_activations|offload|min_params_to_wrap|max_.*_positions|{NOT_KEPT.pattern}"
+    "dropout|layerdrop|checkpoint_activations|offload|min_params_to_wrap|max_.*_positions|fwp_"
+    + "|fwp_".join(_NOT_KEPT)
 )
 
 
@@ -74,7 +77,12 @@ def _model_options(state: dict) -> dict:
     sections = {name: options for name, options in (state.get("cfg") or {}).items() if name not in ("_name", "model")}
     others = {name for options in sections.values() for name in plain(options or {})}
     model = section(state, "model").items()
-    return {name: value for name, value in model if name not in others and not _HARMLESS.search(name)}
+    options = {name: value for name, value in model if name not in others and not _HARMLESS.search(name)}
+    for name in [f"fwp_{site}" for site in SITES if isinstance(options.get(f"fwp_{site}"), str)]:
+        attention = Attention.parse(options[name])
+        kept = {option: value for option, value in attention.changes.items() if option not in _NOT_KEPT}
+        options[name] = str(Attention(attention.kind, kept))
+    return options
 
 
 def _refuse_differences(path: Path, state: dict, first_path: Path, first: dict) -> None:

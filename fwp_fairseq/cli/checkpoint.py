@@ -7,7 +7,7 @@ from pathlib import Path
 
 import torch
 
-from ..checkpoint_content import architecture, check, check_file, section, why_unreadable
+from ..checkpoint_content import architecture, check, check_file, section, upgrade, why_unreadable
 from ..files import reason, refuse_interpreted, replaced
 from ..text import printable
 from .errors import CommandError, UsageError
@@ -31,6 +31,7 @@ def load(path: Path, mmap: bool = False) -> dict:
         mmap = mmap and zipfile.is_zipfile(path)  # not of a torch before 1.6
         state = torch.load(path, map_location="cpu", weights_only=True, mmap=mmap)
         check(state)
+        upgrade(state)
     except ValueError as error:
         raise CommandError(f"{path}: {printable(error)}") from None
     except Exception as error:  # damaged pickles end in errors of every kind

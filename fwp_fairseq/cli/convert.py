@@ -29,7 +29,7 @@ import torch
 from ..checkpoint_content import architecture
 from ..checkpoint_model import build
 from ..files import write_atomically
-from ..options import NOT_KEPT
+from ..options import OPTIONS, SITES, SiteOptions
 from ..text import printable
 from . import archs
 from .checkpoint import drop_training_state, load, refuse_output, save
@@ -141,21 +141,29 @@ def _attention_flags(before: dict, defaults: dict, args) -> dict:
     """The converted model's attention flags: those given, else the checkpoint's, else the defaults.
 
     A flag for all sites replaces the same option of single sites, and a feature map for all sites all of their options.
+    Options of a site without a kind change what the checkpoint has there.
     """
-    from ..options import SITES
+    from ..config import site_attention, with_common
 
     given = {name: archs.plain(value) for name, value in vars(args).items() if name.startswith("fwp_")}
     given = {name: value for name, value in given.items() if value is not None}
     for name in given.keys() - defaults.keys():
         flags = ", ".join(f"--{known.replace('_', '-')}" for known in defaults)
         raise CommandError(f"--{name.replace('_', '-')}: this model has no such site, expected some of {flags}")
-    common = {name.removeprefix("fwp_") for name in given}
-    of_sites = {
-        name: name.removeprefix(f"fwp_{site}_") for site in SITES for name in before if name.startswith(f"fwp_{site}_")
-    }
-    replaced = {name for name, option in of_sites.items() if "feature_map" in common or option in common}
-    kept = {} if args.reset else {n: v for n, v in before.items() if v is not None and n not in replaced}
-    return defaults | kept | given
+    kept = {} if args.reset else {name: value for name, value in before.items() if value is not None}
+    flags, cfg = defaults | kept | given, argparse.Namespace(**given)
+    for site in SITES:
+        name, chosen = f"fwp_{site}", site_attention(cfg, site)
+        if "fwp_feature_map" in given:
+            flags[name] = given.get(name)
+        elif name in kept and chosen.kind is None:
+            was = site_attention(argparse.Namespace(**kept), site)
+            flags[name] = str(with_common(cfg, site, was).changed(chosen.changes)) or None
+    return {name: flags[name] for name in defaults}
+
+
+def _same(mine: SiteOptions, theirs: SiteOptions | None, *names: str) -> bool:
+    return theirs is not None and all(getattr(mine, name) == getattr(theirs, name) for name in names)
 
 
 def _own_parameters(parameters: dict, model, before: argparse.Namespace, after: argparse.Namespace) -> dict:
@@ -163,15 +171,19 @@ def _own_parameters(parameters: dict, model, before: argparse.Namespace, after: 
 
     ``before`` and ``after`` are the options of the checkpoint and of the converted model.
     """
-    from ..config import site_fast_net, site_maps
+    from ..config import site_options
     from ..modules import CrossAttention, SelfAttention, SiteAttention
 
-    found, maps, ours = {}, site_maps(before), CrossAttention | SelfAttention | SiteAttention
+    found, old_options, new_options = {}, site_options(before), site_options(after)
+    ours = CrossAttention | SelfAttention | SiteAttention
     attentions = {f"{name}.": module for name, module in model.named_modules() if isinstance(module, ours)}
     for prefix, attention in attentions.items():
         new = {prefix + name: tensor for name, tensor in attention.state_dict().items()}
-        same_map = isinstance(attention, SiteAttention) and maps.get(attention.site) == attention.feature_map.name
-        same_net = same_map and site_fast_net(before, attention.site) == site_fast_net(after, attention.site)
+        same_map = same_net = False
+        if isinstance(attention, SiteAttention):
+            mine, theirs = new_options[attention.site], old_options.get(attention.site)
+            same_map = _same(mine, theirs, "feature_map")
+            same_net = same_map and _same(mine, theirs, "fast_net", "fast_net_depth", "recurrent")
         kept = {}
         for kind, same in ((_MAP, same_map), (_NET, same_net)):
             names = [name for name in new if kind.fullmatch(name)]
@@ -203,6 +215,14 @@ def _description(path: Path, parameters: dict) -> str:
     if printable(text) != text:
         raise CommandError(f"{path}: its entry {attention_flags.BUFFER} is not text of one line")
     return text
+
+
+def _undescribed(cfg: argparse.Namespace) -> list:
+    """The options of all sites that the description in a checkpoint leaves out."""
+    from ..config import site_options
+
+    names = [name for name, option in OPTIONS.items() if option.kept == "never"]
+    return [getattr(options, name) for options in site_options(cfg).values() for name in names]
 
 
 def _changes(before: dict, after: dict, parameters: dict, converted: dict) -> list[str]:
@@ -238,9 +258,9 @@ def convert(state: dict, args) -> tuple[dict, list[str], list[str]]:
 
     refuse_not_finite(args.input, state["model"])
     parameters = complete(args.input, state["model"], options | before)
-    after = _attention_flags(before, defaults, args)
-    options |= after
     try:
+        after = _attention_flags(before, defaults, args)
+        options |= after
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(args.seed)
             model = build(options, parameters)
@@ -248,14 +268,14 @@ def convert(state: dict, args) -> tuple[dict, list[str], list[str]]:
         raise CommandError(
             f"{error} (flags that were not given keep the checkpoint's values; --reset forgets those)"
         ) from None
-    cfgs = (argparse.Namespace(**(options | flags)) for flags in (before, after))
-    own = _own_parameters(parameters, model, *cfgs)
+    old_cfg, new_cfg = (argparse.Namespace(**(options | flags)) for flags in (before, after))
+    own = _own_parameters(parameters, model, old_cfg, new_cfg)
     shared = {name: tensor for name, tensor in parameters.items() if not _OURS.fullmatch(name)}
     converted = shared | own | {attention_flags.BUFFER: model.get_buffer(attention_flags.BUFFER)}
 
     was, now = _description(args.input, parameters), _description(args.input, converted)
-    others = [name for name in after if before[name] != after[name] and NOT_KEPT.fullmatch(name)]
-    if was == now and old_arch == same_sizes and not others:
+    described = was == now and _undescribed(old_cfg) == _undescribed(new_cfg)
+    if described and old_arch == same_sizes:
         raise CommandError(f"--input {args.input} has this attention already, nothing was written: [{was}]")
     changes = _changes(before, after, parameters, converted)
     if was != now:

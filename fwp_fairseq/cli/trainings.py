@@ -35,7 +35,7 @@ _SCORERS = {"BLEU4": "fairseq-generate's own, of tokens", "BLEU": "sacreBLEU's, 
 _RECIPE = ("model", "task", "criterion", "optimizer", "lr_scheduler", "optimization", "dataset")
 _WIDTH = re.compile(r",?d-dot=\d+")  # in the kind of a site
 _ELSEWHERE = ("common", "checkpoint", "distributed_training")
-_HARMLESS = {"num_workers", "data_buffer_size", "fwp_backend", "fwp_cross_source_window"}
+_HARMLESS = {"num_workers", "data_buffer_size", "fwp_backend"}
 
 
 class _Test(NamedTuple):

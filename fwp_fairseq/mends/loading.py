@@ -14,9 +14,10 @@ from fairseq import checkpoint_utils
 from fairseq.file_io import PathManager
 from fairseq.trainer import Trainer
 
-from ..checkpoint_content import architecture, check, check_file, plain, section, why_unreadable
+from ..checkpoint_content import architecture, check, check_file, plain, section, upgrade, why_unreadable
 from ..checkpoint_model import Allowance, check_size
 from ..text import printable
+from ..upgrades import is_old
 from . import around, program
 
 logger = logging.getLogger(__name__)
@@ -33,9 +34,15 @@ def load_and_name(load, path, arg_overrides=None, *args, **kwargs):
             file.seek(0)
         state = read(file, *args, **kwargs)
         check(state)
+        upgrade(state)
         return state
 
     try:
+        if old := [printable(name) for name in arg_overrides or () if is_old(name)]:
+            raise ValueError(
+                f"--model-overrides {old[0]}: this option has gone; expected one for the whole site, such as "
+                "fwp_cross: 'softmax,source-window=8'"
+            )
         with mock.patch.object(torch, "load", read_and_check):
             state = load(path, arg_overrides, *args, **kwargs)
         options = section(state, "model")

@@ -3,7 +3,8 @@
 from fairseq.models import ARCH_CONFIG_REGISTRY, register_model_architecture
 from fairseq.models.transformer import transformer_legacy as stock
 
-from ..config import absent_sites
+from ..config import absent_sites, site_attention, with_common
+from ..kinds import Attention
 from ..options import SITES
 from .fwp_transformer import FwpTransformer  # noqa: F401  (registers the model)
 
@@ -14,20 +15,21 @@ def fill_defaults(args, **values) -> None:
             setattr(args, name, value)
 
 
-def fill_sites(args, sites: dict[str, dict]) -> None:
-    """Fills in a preset's attention options of each site that the model has, and for which no map was chosen.
+def fill_sites(args, sites: dict[str, str]) -> None:
+    """Fills in the attention of each site that the model has, unless a map for all sites or another kind was chosen.
 
-    An option that the user has set, for the site or for all sites, stays as it is.
+    Options that the user has set for all sites, or without a kind for the site, change it.
     """
     if hasattr(args, "fwp_feature_map"):
         return
-    for site, chosen in sites.items():
-        if site not in absent_sites(args) and not hasattr(args, f"fwp_{site}_feature_map"):
-            own = {name: value for name, value in chosen.items() if not hasattr(args, f"fwp_{name}")}
-            fill_defaults(args, **{f"fwp_{site}_{name}": value for name, value in own.items()})
+    for site, text in sites.items():
+        own = site_attention(args, site)
+        if site not in absent_sites(args) and own.kind is None:
+            attention = with_common(args, site, Attention.parse(text)).changed(own.changes)
+            setattr(args, f"fwp_{site}", str(attention))
 
 
-def _architecture(preset, sites: dict[str, dict] | None = None, **values):
+def _architecture(preset, sites: dict[str, str] | None = None, **values):
     """An architecture with ``values`` and otherwise those of fairseq's ``preset``; a flag of the user beats both."""
 
     def fill_gaps(args):
@@ -56,12 +58,7 @@ _TINY = {
     "share_all_embeddings": True,
 }
 # The attention of the ..._hybrid models, which translate as well as with softmax alone (docs/results.md).
-_DELTA = {"feature_map": "elu", "update_rule": "delta", "normalizer": "l2", "output_norm": "rms"}
-HYBRID = {
-    "encoder": _DELTA | {"passes": "both-ways"},
-    "decoder": _DELTA,
-    "cross": {"feature_map": "softmax"},
-}
+HYBRID = {"encoder": "delta,passes=both-ways", "decoder": "delta", "cross": "softmax"}
 for _name, _preset, _values in (
     ("tiny", stock.base_architecture, _TINY),
     ("iwslt_de_en", stock.transformer_iwslt_de_en, {}),
@@ -73,10 +70,10 @@ for _name, _preset, _values in (
 
 # The rows of the paper's Table 1, and its delta rule, on the same model. --fwp-d-dot sets another width.
 for _name, _attention in {
-    "linear": {"feature_map": "elu"},
-    "performer": {"feature_map": "favor", "d_dot": 256},
-    "dpfp": {"feature_map": "dpfp", "d_dot": 256},
-    "delta": {"feature_map": "dpfp", "d_dot": 256, "update_rule": "delta"},
+    "linear": "elu",
+    "performer": "favor,d-dot=256",
+    "dpfp": "dpfp,d-dot=256",
+    "delta": "dpfp,d-dot=256,update-rule=delta",
 }.items():
     _sites = dict.fromkeys(SITES, _attention)
     _register(f"{_name}_transformer_wmt_en_de_big", stock.transformer_vaswani_wmt_en_de_big, sites=_sites)

@@ -8,7 +8,7 @@ from fairseq.models import transformer_lm as stock
 
 from ..config import DecoderOnlyConfig, check_flags
 from . import attention_flags
-from .architectures import fill_defaults
+from .architectures import fill_defaults, fill_sites
 from .fwp_transformer import nested, refuse_heads
 from .language_model_decoder import FwpLanguageModelDecoder
 
@@ -63,6 +63,10 @@ def fill_wikitext103(args, width: int, **more) -> None:
     args.decoder_normalize_before = pre_norm
 
 
+def _fill_linear(args, width: int) -> None:
+    fill_wikitext103(args, width)
+    fill_sites(args, {"decoder": "elu"})
+
+
 for _size, _width in {"small": 128, "medium": 256}.items():
-    _architecture = partial(fill_wikitext103, width=_width, fwp_feature_map="elu")
-    register_model_architecture("fwp_lm", f"fwp_lm_wikitext103_{_size}")(_architecture)
+    register_model_architecture("fwp_lm", f"fwp_lm_wikitext103_{_size}")(partial(_fill_linear, width=_width))

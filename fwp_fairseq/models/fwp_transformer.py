@@ -25,6 +25,7 @@ from omegaconf import II, DictConfig, OmegaConf
 from torch import Tensor, nn
 
 from ..config import FastWeightConfig, check_flags, site_config
+from ..kinds import hyphens
 from ..memories.window import Window
 from ..modules import CrossAttention, SelfAttention, SiteAttention
 from ..modules import incremental_state as states
@@ -109,16 +110,16 @@ def _attention(
         return None
     noise = {"q_noise": layer.quant_noise, "qn_block_size": layer.quant_noise_block_size}
     if options.is_softmax:
-        own = [OPTIONS[name].flag(site) for name in ("positions", "conv_size") if _is_chosen(options, name)]
+        own = [name for name in ("positions", "conv_size") if _is_chosen(options, name)]
         if not own:
             return None
-        refuse_xformers(cfg, own[0])
+        refuse_xformers(cfg, f"{hyphens(own[0])} of the {site} site")
         refuse_odd_width(options, site, embed_dim // heads)
         return SelfAttention(embed_dim, heads, site=site, options=options, dropout=cfg.attention_dropout, **noise)
     if options.passes == "both-ways" and heads % 2:
         raise ValueError(
-            f"--fwp-{site}-passes both-ways contradicts --{site}-attention-heads {heads}: expected an even number of "
-            f"heads, or --fwp-{site}-passes one"
+            f"--fwp-{site} passes=both-ways contradicts --{site}-attention-heads {heads}: expected an even number of "
+            f"heads, or --fwp-{site} passes=one"
         )
     return SiteAttention(
         embed_dim,
@@ -144,7 +145,7 @@ def refuse_xformers(cfg: TransformerConfig, flag: str) -> None:
 def refuse_odd_width(options: SiteOptions, site: str, d_key: int) -> None:
     """Raises ValueError for heads whose coordinates make no pairs."""
     if options.positions == "rotary" and d_key % 2:
-        raise ValueError(f"--fwp-{site}-positions rotary: heads of width {d_key}, expected an even width")
+        raise ValueError(f"rotary positions at the {site} site: heads of width {d_key}, expected an even width")
 
 
 class FwpEncoderLayer(TransformerEncoderLayerBase):
@@ -217,10 +218,10 @@ class FwpDecoderLayer(TransformerDecoderLayerBase):
         if cfg.cross_self_attention:
             raise ValueError(
                 f"--cross-self-attention contradicts feature map {attention.options.feature_map} at the decoder site: "
-                "add --fwp-decoder-feature-map softmax or drop it"
+                "add --fwp-decoder softmax or drop it"
                 if isinstance(attention, SiteAttention)
                 else "--cross-self-attention contradicts positions and convolutions of the decoder's self-attention: "
-                "drop --fwp-decoder-positions and --fwp-decoder-conv-size, or drop it"
+                "drop the options positions and conv-size of --fwp-decoder, or drop it"
             )
         return attention
 
@@ -230,7 +231,7 @@ class FwpDecoderLayer(TransformerDecoderLayerBase):
             return attention
         options = site_config(cfg, "cross", embed_dim // heads)
         if options.positions != "none":
-            refuse_xformers(cfg, "--fwp-cross-positions")
+            refuse_xformers(cfg, "positions of the cross site")
             refuse_odd_width(options, "cross", embed_dim // heads)
         return CrossAttention(
             embed_dim,

@@ -40,8 +40,8 @@ def measure_lengths(model: nn.Module, task: Any) -> None:
     sizes = np.asarray(getattr(dataset, "sizes", 0))
     if sizes.ndim != 2 or sizes.shape[1] != 2:
         raise ValueError(
-            f"--fwp-cross-positions rotary: the training set, a {type(dataset).__name__}, does not tell the lengths of "
-            "sources and targets; expected pairs of sentences as of --task translation"
+            f"rotary positions at the cross site: the training set, a {type(dataset).__name__}, does not tell the "
+            "lengths of sources and targets; expected pairs of sentences as of --task translation"
         )
     total = torch.from_numpy(sizes.astype(np.int64).sum(0))
     for module in unmeasured:

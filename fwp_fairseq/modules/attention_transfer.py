@@ -120,5 +120,5 @@ def _refuse(attention: SiteAttention) -> None:
     if expected is not None:
         option, actual, wanted = expected
         raise ValueError(
-            f"attention transfer: --fwp-{attention.site}-{option} is {actual}, expected {wanted} (or softmax attention)"
+            f"attention transfer: {option} is {actual} at the {attention.site} site, expected {wanted} (or softmax)"
         )

@@ -83,13 +83,9 @@ def device(gpus) -> dict:
     return {} if gpus else {"--cpu": True}
 
 
-def site_flags(sites: dict[str, dict]) -> dict[str, object]:
-    """The flags for the attention of each site, by what follows the site in a flag; the site '' is all of them."""
-    return {
-        "-".join(filter(None, ("--fwp", site, option))): value
-        for site, options in sites.items()
-        for option, value in options.items()
-    }
+def site_flags(sites: dict[str, str]) -> dict[str, str]:
+    """The flags for the kind of attention of each site."""
+    return {f"--fwp-{site}": kind for site, kind in sites.items()}
 
 
 def words_of(flags: dict) -> list[str]:

@@ -6,11 +6,9 @@ from fwp_fairseq.tables.table import Table
 
 
 def _flags(option: Option) -> str:
-    flags = [option.flag()]
-    if option.is_common and option.per_site:
-        flags.append(option.flag("SITE"))
-    alone = f"; without a value: `{option.alone}`" if option.alone else ""
-    return ", ".join(f"`{flag}`" for flag in flags) + alone
+    sites = "" if option.is_common else f" ({', '.join(option.sites)})"
+    common = [f"`--fwp-{hyphens(option.name)}`"] * option.is_common
+    return ", ".join(common + [f"`{hyphens(option.name)}=`{sites}"] * option.per_site)
 
 
 def _values(option: Option) -> str:

@@ -42,6 +42,7 @@ pytestmark = pytest.mark.slow
 
 FORWARD, BOTH = (Case(part, "float32", "sum", 16, 9, 64) for part in ("forward", "both"))
 STEP, REORDER = (Case(part, "float32", "delta", 40, 20, 64) for part in ("decode", "reorder"))
+DELTA = "dpfp,d-dot=256,update-rule=delta"
 MINI = ModelCase("mini", "multi30k", 200, 2, 1)
 
 
@@ -173,8 +174,12 @@ TRAINING = command("docs/performance.md", "python -m benchmarks.training")
 @pytest.mark.parametrize(
     "module, line, row",
     [
-        (training, TRAINING, "dpfp256-torch"),
-        (decoding, command("docs/performance.md", "python -m benchmarks.decoding --record"), "delta256"),
+        (training, TRAINING, "dpfp,d-dot=256 chunked"),
+        (
+            decoding,
+            command("docs/performance.md", "python -m benchmarks.decoding --record"),
+            DELTA,
+        ),
     ],
 )
 def test_whole_models(module, line, row, data, monkeypatch, tmp_path):
@@ -187,7 +192,10 @@ def test_whole_models(module, line, row, data, monkeypatch, tmp_path):
     unit = module.WORK.unit
     assert stock[unit] == ours[unit] > 50 and stock[f"{unit}_per_second"] > 0
     rows = shown(tmp_path / "results", module.WORK.name)
-    assert [line["attention"] for line in rows] == ["softmax", {"delta256": "dpfp"}.get(row, "dpfp, PyTorch")]
+    assert [line["attention"] for line in rows] == [
+        "softmax",
+        {DELTA: "dpfp"}.get(row, "dpfp, PyTorch"),
+    ]
 
 
 @pytest.mark.needs("native")
@@ -213,7 +221,7 @@ def test_fairseqs_model_is_timed_with_the_faster_kernels(data, monkeypatch, tmp_
         whole_models, "_choices", lambda row, _: list(whole_models._CHOICES)[: 2 if row == "softmax" else 1]
     )
     monkeypatch.setattr(whole_models, "_timed", lambda *_: (2.0 if cuda.cudnn_sdp_enabled() else 1.0, 10))
-    status, (stock, ours) = run(training, TRAINING, "dpfp256-torch", monkeypatch, tmp_path)
+    status, (stock, ours) = run(training, TRAINING, "dpfp,d-dot=256 chunked", monkeypatch, tmp_path)
     assert status == 0 and cuda.cudnn_sdp_enabled()
     assert (stock["softmax_kernels"], ours["softmax_kernels"]) == ("without cuDNN", "PyTorch's choice")
     assert stock["seconds"] == MINI.batches and ours["ratio"] == 0.5
@@ -245,17 +253,21 @@ def test_a_wrong_model_is_not_timed(data, monkeypatch, tmp_path, capsys):
         return out * 1.05, state
 
     monkeypatch.setattr(backends.BACKENDS["chunked"], "run", wrong)
-    status, found = run(training, TRAINING, "dpfp256-torch", monkeypatch, tmp_path)
+    status, found = run(training, TRAINING, "dpfp,d-dot=256 chunked", monkeypatch, tmp_path)
     assert status == 1 and [record["attention"] for record in found] == ["softmax"]
-    assert "FAILED: dpfp256-torch, mini-multi30k: error of" in capsys.readouterr().out
+    assert "FAILED: dpfp,d-dot=256 chunked, mini-multi30k: error of" in capsys.readouterr().out
     with pytest.raises(gate.Refused, match="error of a hypothesis' score"):
-        decoding.check(models.build_task(MINI), MINI, "dpfp256-torch", "cpu")
+        decoding.check(models.build_task(MINI), MINI, "dpfp,d-dot=256 chunked", "cpu")
 
 
 @pytest.mark.needs("native")
 def test_language_model_training(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(language_model_training, "CASES", [language_model_training.Case("mini", 8)])
-    monkeypatch.setattr(language_model_training, "ROWS", ("elu", "delta256-carried", "delta256"))
+    monkeypatch.setattr(
+        language_model_training,
+        "ROWS",
+        ("elu", f"{DELTA}-carried", DELTA),
+    )
     line = command("docs/performance.md", "python -m benchmarks.language_model_training")
     assert language_model_training.main([*recording(line, tmp_path), "--seconds", "0.01"]) == 0
     rows = shown(tmp_path, "language-model-training")

@@ -14,8 +14,10 @@ def test_list(fwp):
     big = rows["fwp_transformer_vaswani_wmt_en_de_big"]
     assert [big[name] for name in ("layers", "embed", "heads", "ffn")] == ["6", "1024", "16", "4096"]
     delta, linear = (rows[f"{name}_transformer_wmt_en_de_big"] for name in ("delta", "linear"))
-    assert [rows["transformer_xl_lm"][name] for name in ("feature map", "d_dot", "rule")] == ["softmax", "-", "-"]
-    assert delta["rule"] == "delta" and linear["d_dot"] == "64"
+    assert [rows["transformer_xl_lm"][name] for name in ("attention", "d_dot")] == ["softmax", "-"]
+    assert delta["attention"] == "dpfp,d-dot=256,update-rule=delta" and linear["attention"] == "elu"
+    assert delta["d_dot"] == "256" and linear["d_dot"] == "64"
+    assert rows["fwp_transformer_tiny_hybrid"]["attention"] == "delta,passes=both-ways / delta / softmax"
     assert not any(name.startswith("transformer_lm") for name in rows)
 
 
@@ -24,7 +26,10 @@ def test_flags_after_the_preset(fwp):
     assert {"--encoder-embed-dim  [192]", "--decoder-ffn-embed-dim  [384]"} <= set(lines)
     map_line = next(number for number, line in enumerate(lines) if line.startswith("--fwp-feature-map  "))
     assert lines[map_line].startswith("--fwp-feature-map  [dpfp]  {softmax,") and "phi" in lines[map_line + 1]
-    assert "--fwp-feature-map  [elu/elu/softmax]" in fwp("archs", "fwp_transformer_tiny_hybrid").out
+    hybrid = fwp("archs", "fwp_transformer_tiny_hybrid").out.splitlines()
+    assert {"--fwp-encoder  [delta,passes=both-ways]", "--fwp-decoder  [delta]", "--fwp-cross  [softmax]"} <= set(
+        hybrid
+    )
 
 
 def test_defaults_are_those_of_fairseq_train(fwp):

@@ -16,6 +16,7 @@ def checkpoint(value=1.0, **options):
             "model": {
                 "_name": "anothers_transformer",
                 "fwp_update_rule": "sum",
+                "fwp_decoder": "favor",
                 "encoder_attention_heads": 4,
                 **options,
             },
@@ -123,6 +124,7 @@ def without(name):
     "other, named",
     [
         (checkpoint(2.0, fwp_update_rule="delta"), ["fwp_update_rule", "'delta'", "'sum'"]),
+        (checkpoint(2.0, fwp_decoder="favor,d-dot=8"), ["fwp_decoder", "'favor,d-dot=8'", "'favor'"]),
         (checkpoint(2.0, encoder_attention_heads=8), ["encoder_attention_heads", "8", "4"]),
         (changed(**{"encoder.favor.projection": torch.zeros(2, 3)}), ["projection", "different trainings"]),
         (changed(version=torch.tensor([4])), ["version"]),
@@ -147,7 +149,7 @@ def test_options_of_training_and_speed_may_differ(fwp, save, pair, tmp_path):
         2.0,
         dropout=0.3,
         fwp_backend="reference",
-        fwp_decoder_directions="fixed",
+        fwp_decoder="favor,directions=fixed",
         checkpoint_activations=True,
         max_epoch=3,
     )

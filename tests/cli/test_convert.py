@@ -16,7 +16,7 @@ from tests.cli.conftest import LENGTHS, SIZES
 import_plugin()
 
 UNTIED = {"share_all_embeddings": False}
-WIDE = {f"fwp_{site}_d_dot": 32 for site in SITES}
+WIDE = {f"fwp_{site}": "dpfp,d-dot=32,update-rule=delta" for site in SITES}
 DELTA_BIG = "delta_transformer_wmt_en_de_big"
 ELU_DELTA = ("--fwp-feature-map", "elu", "--fwp-update-rule", "delta")
 
@@ -56,7 +56,7 @@ def attention_keys(state, pattern):
 )
 def test_stock_transformer(save, convert, arch, expected, tmp_path):
     path = save(arch, activation_fn="gelu")
-    state, printed = convert(path, "--fwp-feature-map", "dpfp", "--fwp-d-dot", 32, "--fwp-decoder-update-rule", "delta")
+    state, printed = convert(path, "--fwp-feature-map", "dpfp", "--fwp-d-dot", 32, "--fwp-decoder", "update-rule=delta")
     model = built(tmp_path / "output.pt")
     original = torch.load(path, weights_only=True)["model"]
     for name, tensor in original.items():
@@ -70,7 +70,7 @@ def test_stock_transformer(save, convert, arch, expected, tmp_path):
     assert [line for line in printed.splitlines() if line.startswith("--")] == [
         "--fwp-feature-map: softmax -> dpfp",
         "--fwp-d-dot: None -> 32",
-        "--fwp-decoder-update-rule: None -> delta",
+        "--fwp-decoder: None -> update-rule=delta",
     ]
     assert "new: decoder.layers.*.self_attn.memory.beta_proj.weight (1)" in printed
     assert "dropped: the optimizer's state" in printed and state["optimizer_history"][-1]["num_updates"] == 7
@@ -102,24 +102,25 @@ def test_language_models(save, convert, refused, arch, tmp_path):
     assert len(attention_keys(state, "beta_proj")) == 4 and state["cfg"]["model"]["_name"] == "fwp_lm"
     message = refused(
         *(1, "convert", "--input", path, "--output", tmp_path / "x.pt"),
-        *("--fwp-feature-map", "elu", "--fwp-cross-feature-map", "dpfp"),
+        *("--fwp-feature-map", "elu", "--fwp-cross", "dpfp"),
     )
-    assert "--fwp-cross-feature-map: this model has no such site" in message
+    assert "--fwp-cross: this model has no such site" in message
 
 
 def test_a_window_of_the_source_is_a_change(save, convert, refused, tmp_path):
-    path = save("fwp_transformer_tiny", fwp_cross_feature_map="softmax")
-    state, printed = convert(path, "--fwp-cross-source-window", 5)
-    assert state["cfg"]["model"]["fwp_cross_source_window"] == 5 and "--fwp-cross-source-window: None -> 5" in printed
+    path = save("fwp_transformer_tiny", fwp_cross="softmax")
+    state, printed = convert(path, "--fwp-cross", "source-window=5")
+    assert state["cfg"]["model"]["fwp_cross"] == "softmax,source-window=5"
+    assert "--fwp-cross: softmax -> softmax,source-window=5" in printed
     again = ("convert", "--input", tmp_path / "output.pt", "--output", tmp_path / "again.pt")
-    assert "has this attention already" in refused(1, *again, "--fwp-cross-source-window", 5)
+    assert "has this attention already" in refused(1, *again, "--fwp-cross", "source-window=5")
 
 
 def test_positions_and_convolutions_are_added_kept_and_dropped(save, convert, tmp_path):
     flags = "--fwp-feature-map", "softmax", "--fwp-positions", "rotary"
     path = save("transformer")
     original = torch.load(path, weights_only=True)["model"]
-    state, _ = convert(path, *flags, "--fwp-decoder-conv-size", 3)
+    state, _ = convert(path, *flags, "--fwp-decoder", "conv-size=3")
     new = set(state["model"]) - set(original) - {"attention_flags"}
     convs = {name for name in new if "_conv.weight" in name}
     lengths = {name for name in new if name.endswith("encoder_attn.positions.lengths")}
@@ -131,9 +132,9 @@ def test_positions_and_convolutions_are_added_kept_and_dropped(save, convert, tm
     state["model"] |= {name: torch.randn(16, 1, 3) for name in convs}
     trained = tmp_path / "trained.pt"
     torch.save(state, trained)
-    kept, _ = convert(trained, "--fwp-encoder-positions", "none", output="kept.pt")
+    kept, _ = convert(trained, "--fwp-encoder", "positions=none", output="kept.pt")
     assert all(torch.equal(kept["model"][name], state["model"][name]) for name in new)
-    wider, _ = convert(trained, "--fwp-decoder-conv-size", 2, output="wider.pt")
+    wider, _ = convert(trained, "--fwp-decoder", "conv-size=2", output="wider.pt")
     assert all(wider["model"][name][:, 0].tolist() == [[0, 1]] * 16 for name in convs)
     assert all(wider["model"][name].tolist() == [5, 6] for name in lengths)
     dropped, _ = convert(trained, "--fwp-feature-map", "elu", "--fwp-positions", "none", output="dropped.pt")
@@ -167,7 +168,7 @@ def test_trained_write_strengths_are_kept(save, convert):
     path = save("fwp_transformer_tiny", fwp_update_rule="delta")
     original = torch.load(path, weights_only=True)["model"]
     names = attention_keys({"model": original}, "beta_proj")
-    decaying = ("--fwp-update-rule", "gated_delta", "--fwp-decoder-beta-range", "0-2")
+    decaying = ("--fwp-update-rule", "gated_delta", "--fwp-decoder", "beta-range=0-2")
     for flags in (("--fwp-feature-map", "elu"), ("--fwp-update-rule", "gated"), decaying):
         state, printed = convert(path, *flags)
         for name in names:
@@ -180,18 +181,18 @@ def test_trained_write_strengths_are_kept(save, convert):
 
 def test_norms_are_added_kept_and_dropped(save, convert, tmp_path):
     path = save("fwp_transformer_tiny", fwp_feature_map="favor", fwp_d_dot=8)
-    state, printed = convert(path, "--fwp-encoder-qk-norm", "l2", output="l2.pt")
+    state, printed = convert(path, "--fwp-encoder", "qk-norm=l2", output="l2.pt")
     scales = attention_keys(state, "qk_norm")
     assert scales == {f"encoder.layers.{layer}.self_attn.qk_norm.scale" for layer in (0, 1)}
-    assert "--fwp-encoder-qk-norm: None -> l2" in printed and "qk_norm.scale (2)" in printed
+    assert "--fwp-encoder: None -> qk-norm=l2" in printed and "qk_norm.scale (2)" in printed
     for name in scales:
         assert torch.equal(state["model"][name], torch.ones(2))
         state["model"][name] += 1
     built(tmp_path / "l2.pt")
     torch.save(state, tmp_path / "l2.pt")
-    elu, _ = convert(tmp_path / "l2.pt", "--reset", "--fwp-feature-map", "elu", "--fwp-encoder-qk-norm", "l2")
+    elu, _ = convert(tmp_path / "l2.pt", "--reset", "--fwp-feature-map", "elu", "--fwp-encoder", "qk-norm=l2")
     assert all(torch.equal(elu["model"][name], torch.full((2,), 2.0)) for name in scales)
-    back, printed = convert(tmp_path / "l2.pt", "--fwp-encoder-qk-norm", "none")
+    back, printed = convert(tmp_path / "l2.pt", "--fwp-encoder", "qk-norm=none")
     assert not attention_keys(back, "qk_norm") and "dropped: encoder.layers.*.self_attn.qk_norm.scale (2)" in printed
 
 
@@ -214,22 +215,21 @@ def test_learned_maps_are_kept_where_map_and_width_stay(save, convert, tmp_path)
 
 
 def test_fast_nets_are_kept_where_they_stay_and_new_where_they_change(save, convert, tmp_path):
-    net = {"fwp_decoder_update_rule": "delta", "fwp_decoder_feature_map": "hedgehog", "fwp_decoder_recurrent": "tanh"}
-    path = save("fwp_transformer_tiny", fwp_decoder_fast_net="rnn", **net)
+    path = save("fwp_transformer_tiny", fwp_decoder="delta-rnn,feature-map=hedgehog,recurrent=tanh")
     original = torch.load(path, weights_only=True)["model"]
     names = attention_keys({"model": original}, r"memory\.(slow|feedback)|_map")
     of_memory = ("slow", "feedback", "features.feature_map", "features.query_map")
     assert {name.rpartition("self_attn.")[2] for name in names} == {f"memory.{name}.weight" for name in of_memory}
-    stays, _ = convert(path, "--fwp-encoder-feature-map", "elu")
+    stays, _ = convert(path, "--fwp-encoder", "elu")
     assert all(torch.equal(stays["model"][name], original[name]) for name in names)
     # Its slow net has the same shape and another meaning.
-    other, printed = convert(path, "--fwp-decoder-fast-net", "delta", output="delta.pt")
-    assert "--fwp-decoder-fast-net: rnn -> delta" in printed
+    other, printed = convert(path, "--fwp-decoder", "fast-net=delta", output="delta.pt")
+    assert "hedgehog,recurrent=tanh -> " in printed
     for name in names:
         assert other["model"][name].shape == original[name].shape
         assert torch.equal(other["model"][name], original[name]) == ("_map" in name)
     built(tmp_path / "delta.pt")
-    without, _ = convert(path, "--fwp-decoder-fast-net", "linear", "--fwp-decoder-recurrent", "none")
+    without, _ = convert(path, "--fwp-decoder", "fast-net=linear,recurrent=none")
     assert not attention_keys(without, r"memory\.(slow|feedback)")
 
 
@@ -264,7 +264,7 @@ def test_random_features_are_drawn_dropped_and_kept_with_their_seed(save, conver
         (DELTA_BIG, WIDE, ("--reset", "--fwp-feature-map", "softmax"), DELTA_BIG),
         (DELTA_BIG, WIDE, ("--reset", "--fwp-feature-map", "dpfp"), "fwp_transformer"),
         (DELTA_BIG, WIDE, ("--reset", "--fwp-feature-map", "favor"), DELTA_BIG),
-        (DELTA_BIG, WIDE, ("--fwp-encoder-feature-map", "elu", "--fwp-encoder-d-dot", 8), DELTA_BIG),
+        (DELTA_BIG, WIDE, ("--fwp-encoder", "elu,d-dot=8"), DELTA_BIG),
         # A default that follows another flag: the width of the decoder is that of the encoder.
         ("transformer", {"decoder_embed_dim": 512, **UNTIED}, ELU_DELTA, "fwp_transformer"),
         ("transformer", {"adaptive_softmax_cutoff": [8, 16], **UNTIED}, ELU_DELTA, "fwp_transformer"),
@@ -304,13 +304,13 @@ def test_flags_to_train_on_give_the_same_model(save, convert, tmp_path, arch, op
         ({}, ("--fwp-d-dot", 30), ["--fwp-d-dot 30", "nearest possible: 16 and 32", "--reset"]),
         ({"fwp_d_dot": 32}, ("--fwp-feature-map", "elu"), ["--fwp-d-dot 32", "elu", "nearest possible: 8", "--reset"]),
         ({"fwp_d_dot": 32}, ("--fwp-feature-map", "softmax"), ["--fwp-d-dot 32", "softmax"]),
-        ({}, ("--fwp-encoder-feature-map", "softmax", "--fwp-encoder-d-dot", 16), ["--fwp-encoder-d-dot 16"]),
+        ({}, ("--fwp-encoder", "softmax,d-dot=16"), ["--fwp-encoder softmax,d-dot=16"]),
         ({}, ("--fwp-update-rule", "sum"), ["already"]),
         ({}, (), ["already", "dpfp"]),
         (
-            {"fwp_decoder_feature_map": "softmax", "cross_self_attention": True, "no_cross_attention": True},
-            ("--fwp-decoder-feature-map", "dpfp"),
-            ["--cross-self-attention", "--fwp-decoder-feature-map softmax"],
+            {"fwp_decoder": "softmax", "cross_self_attention": True, "no_cross_attention": True},
+            ("--fwp-decoder", "dpfp"),
+            ["--cross-self-attention", "--fwp-decoder softmax"],
         ),
     ],
 )
@@ -323,10 +323,8 @@ def test_what_cannot_be_is_refused(save, refused, tmp_path, options, flags, name
 
 HYBRID = {
     "fwp_feature_map": "softmax",
-    "fwp_encoder_feature_map": "elu",
-    "fwp_encoder_update_rule": "delta",
-    "fwp_encoder_passes": "both-ways",
-    "fwp_decoder_feature_map": "elu",
+    "fwp_encoder": "elu,update-rule=delta,passes=both-ways",
+    "fwp_decoder": "elu",
 }
 
 
@@ -335,8 +333,7 @@ def test_a_common_map_replaces_the_whole_attention(save, convert, tmp_path, chos
     state, printed = convert(save("fwp_transformer_tiny", **HYBRID), "--fwp-feature-map", chosen)
     options = state["cfg"]["model"]
     assert options["fwp_feature_map"] == chosen
-    assert {options[f"fwp_{site}_{name}"] for site in SITES for name in ("feature_map", "update_rule")} == {None}
-    assert options["fwp_encoder_passes"] == "one"  # an option of one site only
+    assert {options[f"fwp_{site}"] for site in SITES} == {None}
     assert re.search(r"attention: \[decoder: .*feature-map=elu.*\] -> ", printed)
     assert not attention_keys(state, "beta_proj")
     assert ("softmax]" if chosen == "softmax" else "decoder: ") in printed.partition("] -> [")[2]
@@ -346,7 +343,8 @@ def test_a_common_map_replaces_the_whole_attention(save, convert, tmp_path, chos
 def test_a_common_option_replaces_that_of_every_site(save, convert):
     state, _ = convert(save("fwp_transformer_tiny", **HYBRID), "--fwp-update-rule", "gated")
     options = state["cfg"]["model"]
-    assert options["fwp_encoder_update_rule"] is None and options["fwp_encoder_feature_map"] == "elu"
+    assert options["fwp_encoder"] == "elu,update-rule=gated,passes=both-ways"
+    assert options["fwp_decoder"] == "elu,update-rule=gated"
     assert len(attention_keys(state, "beta_proj.weight")) == 3
 
 

@@ -38,7 +38,7 @@ def nested(state):
 
 CHANGES = {
     "layers": (option("encoder_layers", 10**6), "encoder_layers is 1000000"),
-    "depth": (option("fwp_decoder_fast_net_depth", 10**6), "depth is 1000000"),
+    "depth": (option("fwp_decoder", "delta-mlp,fast-net-depth=1000000"), "fast-net-depth=1000000, but there are"),
     "width": (option("encoder_embed_dim", 10**9), "model"),
     "positions": (option("max_source_positions", 10**10), "its options describe a model of"),
     "d-dot": (option("fwp_d_dot", 10**9), "model"),

@@ -41,11 +41,8 @@ TRAINING = [
     *("--batch-size", 40, "--log-format", "json", "--log-interval", 1, "--no-progress-bar"),
 ]
 ATTENTION = {
-    "mixed": [
-        *("--fwp-encoder-feature-map", "elu", "--fwp-decoder-feature-map", "dpfp", "--fwp-decoder-d-dot", 64),
-        *("--fwp-decoder-update-rule", "delta", "--fwp-cross-feature-map", "dpfp", "--fwp-cross-update-rule", "gated"),
-    ],
-    "favor": ["--fwp-feature-map", "favor", "--fwp-d-dot", 32, "--fwp-decoder-update-rule", "delta"],
+    "mixed": ["--fwp-encoder", "elu", "--fwp-decoder", "dpfp,d-dot=64,update-rule=delta", "--fwp-cross", "gated"],
+    "favor": ["--fwp-feature-map", "favor", "--fwp-d-dot", 32, "--fwp-decoder", "update-rule=delta"],
 }
 
 

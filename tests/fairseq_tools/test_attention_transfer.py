@@ -38,7 +38,7 @@ def parameters(tools, path):
 @pytest.fixture(scope="module")
 def words(tools):
     tools.train("softmax", *SOFTMAX, "--max-update", 60, "--no-epoch-checkpoints").ok()
-    return convert(tools, "softmax/checkpoint_last.pt", "hedgehog.pt", *HEDGEHOG, "--fwp-decoder-window", 3)
+    return convert(tools, "softmax/checkpoint_last.pt", "hedgehog.pt", *HEDGEHOG, "--fwp-decoder", "window=3")
 
 
 @pytest.fixture(scope="module")

@@ -26,7 +26,7 @@ def stock(tools):
 def converted(tools, stock):
     return convert(
         *(tools, "stock/checkpoint_last.pt", "converted.pt"),
-        *("--fwp-feature-map", "dpfp", "--fwp-d-dot", 64, "--fwp-decoder-update-rule", "delta"),
+        *("--fwp-feature-map", "dpfp", "--fwp-d-dot", 64, "--fwp-decoder", "update-rule=delta"),
     ).ok()
 
 
@@ -41,10 +41,10 @@ def test_softmax_decodes_as_before(tools, stock):
 def test_a_window_of_the_source(tools, stock):
     """From a checkpoint, from fairseq's command line and from ours."""
     limits = ("--beam", 2, "--max-len-b", 10)
-    for name, flags in (("softmax", ()), ("window", ("--fwp-cross-source-window", 3))):
+    for name, flags in (("softmax", ()), ("window", ("--fwp-cross", "softmax,source-window=3"))):
         convert(tools, "stock/checkpoint_last.pt", f"{name}.pt", "--fwp-feature-map", "softmax", *flags).ok()
     kept = tools.generate("window.pt", *limits).ok()
-    given = tools.generate("softmax.pt", *limits, "--model-overrides", "{'fwp_cross_source_window': 3}").ok()
+    given = tools.generate("softmax.pt", *limits, "--model-overrides", "{'fwp_cross': 'softmax,source_window=3'}").ok()
     assert given.lines("P") == kept.lines("P") != tools.generate("softmax.pt", *limits).ok().lines("P")
     ours = tools.command(
         *("fwp", "translate", "softmax.pt", "--data", "bin", "--spm", "none", "--cpu", "--source-window", 3),

@@ -13,9 +13,7 @@ pytestmark = pytest.mark.slow
 
 # Three of the four rules, and a different attention at each site; FAVOR+ has the sum rule.
 ATTENTION = [
-    *("--fwp-encoder-feature-map", "favor", "--fwp-encoder-d-dot", 32),
-    *("--fwp-decoder-feature-map", "dpfp", "--fwp-decoder-update-rule", "delta"),
-    *("--fwp-cross-feature-map", "dpfp", "--fwp-cross-update-rule", "gated"),
+    *("--fwp-encoder", "favor,d-dot=32", "--fwp-decoder", "dpfp,update-rule=delta", "--fwp-cross", "gated"),
 ]
 # With --update-freq, one random generator draws dropout for all batches; with several processes, each has its own.
 NO_DROPOUT = ["--dropout", 0]

@@ -48,10 +48,7 @@ def test_translation(tools, mixed):
     "name, flags",
     [
         ("hybrid", ["--arch", "fwp_transformer_tiny_hybrid"]),
-        (
-            "window",
-            ["--fwp-feature-map", "softmax", *["--fwp-decoder-feature-map", "hedgehog", "--fwp-decoder-window", "2"]],
-        ),
+        ("window", ["--fwp-feature-map", "softmax", "--fwp-decoder", "hedgehog-window,window=2"]),
     ],
 )
 def test_models_with_fast_weights_in_the_decoder(tools, name, flags):

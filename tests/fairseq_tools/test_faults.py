@@ -65,7 +65,7 @@ def test_what_is_missing_is_named(tools):
 @pytest.mark.parametrize(
     ("flags", "words"),
     [
-        (["--fwp-cross-normalizer", "both"], ["other attention flags", "normalizer=attention", "normalizer=both"]),
+        (["--fwp-cross", "normalizer=both"], ["other attention flags", "normalizer=attention", "normalizer=both"]),
         (["--encoder-layers", 3], ["encoder.layers.2.self_attn.k_proj.weight"]),
         (["--arch", "transformer_iwslt_de_en"], ["--arch transformer_iwslt_de_en, actual --arch fwp_transformer_tiny"]),
     ],

@@ -13,7 +13,7 @@ pytestmark = pytest.mark.slow
 # The same training with the architecture's name on the command line.
 BY_ARCH = [
     *("--arch", "fwp_transformer_tiny_hybrid", "--task", "translation", "-s", "en", "-t", "de", "--cpu", "--seed", 1),
-    *("--fwp-decoder-update-rule", "gated_delta", "--fwp-encoder-update-rule", "gated_delta", "--dropout", 0.3),
+    *("--fwp-encoder", "gated-delta,passes=both-ways", "--fwp-decoder", "gated-delta", "--dropout", 0.3),
     *("--criterion", "label_smoothed_cross_entropy", "--label-smoothing", 0.1, "--max-tokens", 2500),
     *("--optimizer", "adam", "--adam-betas", "(0.9,0.98)", "--lr-scheduler", "inverse_sqrt", "--warmup-updates", 200),
     *("--lr", 0.003, "--clip-norm", 1, "--required-batch-size-multiple", 1, "--max-update", 2),
@@ -28,17 +28,17 @@ def test_documented_commands(tools):
     train, generate = (shlex.split(line) for line in re.findall(r"^#   (fairseq-.*)$", text, re.MULTILINE))
     train = [*train[1:], "common.cpu=true"]
     tools.run("hydra_train", *train, "optimization.max_update=2").ok()
-    own = ["++model.dropout=0.2", "++model.fwp_cross_feature_map=null"]  # null is the architecture's
+    own = ["++model.dropout=0.2", "++model.fwp_cross=null"]  # null is the architecture's
     tools.run("hydra_train", *train, "optimization.max_update=2", *own).ok()
     found = {str(path.parent.relative_to(tools.folder)) for path in tools.folder.glob("hybrid/**/checkpoints/*last.pt")}
     assert found == {"hybrid/checkpoints", f"hybrid/{','.join(own)}/checkpoints"}
     model = tools.load(f"hybrid/{','.join(own)}/checkpoints/checkpoint_last.pt")["cfg"]["model"]
-    assert (model["dropout"], model["fwp_cross_feature_map"]) == (0.2, "softmax")
+    assert (model["dropout"], model["fwp_cross"]) == (0.2, "softmax")
     assert len(tools.run("generate", *generate[1:], "--cpu", "--max-len-b", 10).ok().translations()) == 40
 
     tools.run("train", "bin", *tools.user_dir, *BY_ARCH, "--save-dir", "by-arch").ok()
     state, by_arch = (tools.load(f"{name}/checkpoint_last.pt") for name in ("hybrid/checkpoints", "by-arch"))
-    assert state["cfg"]["model"]["fwp_encoder_update_rule"] == "gated_delta"
+    assert state["cfg"]["model"]["fwp_encoder"] == "gated-delta,passes=both-ways"
     assert state["model"].keys() == by_arch["model"].keys()
     assert all(torch.equal(state["model"][name], tensor) for name, tensor in by_arch["model"].items())
     assert state["cfg"]["model"].items() <= by_arch["cfg"]["model"].items()

@@ -15,7 +15,7 @@ from tests.pages import ROOT
 MODEL = [
     *("--arch", "fwp_transformer_tiny", "--encoder-embed-dim", 16, "--encoder-ffn-embed-dim", 16),
     *("--encoder-layers", 1, "--decoder-layers", 1, "--encoder-attention-heads", 1, "--decoder-attention-heads", 1),
-    *("--fwp-decoder-update-rule", "delta", "--task", "translation", "-s", "en", "-t", "de", "--dropout", 0.2),
+    *("--fwp-decoder", "delta", "--task", "translation", "-s", "en", "-t", "de", "--dropout", 0.2),
 ]
 # An epoch is 5 batches.
 TRAINING = [

@@ -34,7 +34,7 @@ def test_trains(train, option):
     assert len(losses) == 8 and losses[-1] < losses[0] - 0.5
 
 
-@pytest.mark.parametrize("flags", commands(block("docs/recurrent.md", "--fwp-update-rule delta")))
+@pytest.mark.parametrize("flags", commands(block("docs/recurrent.md", "--fwp-decoder delta-rnn")))
 def test_documented_nets(tools, train, flags):
     run = train if "--arch fwp_lm" in flags else tools.train
     found = run("unused", "--no-save", "--disable-validation", "--max-update", 2, *flags.split()).ok()

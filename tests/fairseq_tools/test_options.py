@@ -6,8 +6,8 @@ Options that do not touch each other share a training.
 import pytest
 
 ATTENTION = [
-    *("--fwp-encoder-feature-map", "favor", "--fwp-decoder-feature-map", "dpfp", "--fwp-decoder-update-rule", "delta"),
-    *("--fwp-cross-feature-map", "elu", "--fwp-cross-update-rule", "gated_delta"),
+    *("--fwp-encoder", "favor", "--fwp-decoder", "dpfp,update-rule=delta"),
+    *("--fwp-cross", "elu,update-rule=gated_delta"),
 ]
 # Options that compute the same in another way.
 EQUIVALENT = {

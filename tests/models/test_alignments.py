@@ -13,9 +13,9 @@ CROSS = {
     "dpfp": {},
     "delta": {"fwp_update_rule": "delta", "fwp_feature_map": "elu"},
     "hedgehog": {"fwp_feature_map": "hedgehog"},
-    "identity": {"fwp_cross_feature_map": "identity"},
-    "rfa": {"fwp_cross_feature_map": "rfa", "fwp_cross_update_rule": "gated_delta"},
-    "softmax": {"fwp_cross_feature_map": "softmax"},
+    "identity": {"fwp_feature_map": "identity"},
+    "rfa": {"fwp_cross": "rfa,update-rule=gated_delta"},
+    "softmax": {"fwp_cross": "softmax"},
 }
 
 

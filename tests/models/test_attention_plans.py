@@ -13,7 +13,7 @@ from tests.models.test_stock import stock_model
 @pytest.mark.parametrize("training", [True, False])
 def test_only_our_layers_in_training_make_no_plans(ours, training, monkeypatch):
     """cuDNN's attention plans anew for each length."""
-    model = build(fwp_feature_map="softmax", fwp_decoder_feature_map="elu") if ours else stock_model(0)
+    model = build(fwp_feature_map="softmax", fwp_decoder="elu") if ours else stock_model(0)
     model = model.float().train(training)
     compute, allowed = torch.nn.functional.scaled_dot_product_attention, []
 

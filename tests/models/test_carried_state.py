@@ -41,15 +41,10 @@ def loss(logits):
         {"fwp_feature_map": "hedgehog", "fwp_d_dot": 10, "fwp_qk_norm": "l2"},
         {"fwp_feature_map": "t2r", "fwp_d_dot": 7, "fwp_update_rule": "gated"},
         {"fwp_update_rule": "delta", "fwp_normalizer": "l2", "fwp_output_norm": "rms"},
-        {"fwp_update_rule": "delta", "fwp_decoder_fast_net": "rnn"},
-        {
-            "fwp_update_rule": "delta",
-            "fwp_decoder_fast_net": "mlp",
-            "fwp_decoder_fast_net_depth": 2,
-            "fwp_decoder_recurrent": "tanh",
-        },
+        {"fwp_decoder": "delta-rnn,feature-map=dpfp"},
+        {"fwp_decoder": "delta-mlp,feature-map=dpfp,fast-net-depth=2,recurrent=tanh"},
         {"fwp_update_rule": "gated_delta", "fwp_output_norm": "rms", "fwp_beta_range": "0-2"},
-        {"fwp_feature_map": "hedgehog", "fwp_decoder_window": 5},
+        {"fwp_decoder": "hedgehog-window,window=5"},
         {"fwp_feature_map": "favor", "fwp_directions": "fixed"},
     ],
     ids=lambda flags: "-".join(map(str, flags.values())),
@@ -135,7 +130,7 @@ def gradients(model, logits):
 
 
 ATTENTIONS = {rule: {"fwp_update_rule": rule, "fwp_normalizer": "both"} for rule in RULES}
-ATTENTIONS["lstm"] = {"fwp_update_rule": "delta", "fwp_decoder_fast_net": "lstm", "fwp_decoder_recurrent": "tanh"}
+ATTENTIONS["lstm"] = {"fwp_decoder": "delta-lstm,feature-map=dpfp,recurrent=tanh"}
 
 
 @pytest.mark.parametrize("checkpoint_activations", [False, True])

@@ -24,10 +24,10 @@ MAPS = {"elu": {}, "dpfp": {"fwp_d_dot": 24}, "favor": {"fwp_d_dot": 16}}
 NORMALIZERS = ("auto", "attention", "sum", "both", "none")
 MIXES = {
     "all": {},
-    "softmax-encoder": {"fwp_encoder_feature_map": "softmax"},
-    "softmax-decoder": {"fwp_decoder_feature_map": "softmax"},
-    "softmax-cross": {"fwp_cross_feature_map": "softmax"},
-    "only-decoder": {"fwp_encoder_feature_map": "softmax", "fwp_cross_feature_map": "softmax"},
+    "softmax-encoder": {"fwp_encoder": "softmax"},
+    "softmax-decoder": {"fwp_decoder": "softmax"},
+    "softmax-cross": {"fwp_cross": "softmax"},
+    "only-decoder": {"fwp_encoder": "softmax", "fwp_cross": "softmax"},
 }
 LENGTHS = [7, 4, 1]
 
@@ -87,7 +87,7 @@ def test_any_permutation_of_rows(rule):
 def test_beta_up_to_2_and_decay_at_every_site():
     flags = dict(fwp_feature_map="elu", fwp_update_rule="gated_delta", fwp_beta_range="0-2")
     for normalizer in ("l2", "both"):
-        model = build(**flags, fwp_normalizer=normalizer, fwp_cross_update_rule="delta")
+        model = build(**flags, fwp_normalizer=normalizer, fwp_cross="update-rule=delta")
         for name, parameter in model.named_parameters():
             if "beta_proj" in name or "decay.proj.weight" in name:
                 torch.nn.init.normal_(parameter)

@@ -47,7 +47,7 @@ def complete(cfg) -> dict:
         ("fwp_transformer", {"encoder_embed_dim": 64, "dropout": 0.2}),
         ("fwp_transformer_tiny", {"encoder_embed_dim": 96, "decoder_attention_heads": 3}),
         ("delta_transformer_wmt_en_de_big", {"fwp_feature_map": "elu", "encoder_layers": 1}),
-        ("performer_transformer_wmt_en_de_big", {"fwp_encoder_feature_map": "softmax"}),
+        ("performer_transformer_wmt_en_de_big", {"fwp_encoder": "softmax"}),
         ("fwp_lm_wikitext103_small", {"decoder_embed_dim": 64, "fwp_update_rule": "delta"}),
     ],
 )

@@ -14,8 +14,8 @@ from tests.models.helpers import WORDS, build, loss, sources
 
 SOFTMAX = {"fwp_feature_map": "softmax", "fwp_positions": "rotary"}
 HYBRID = {
-    "fwp_feature_map": "elu", "fwp_update_rule": "gated_delta", "fwp_encoder_passes": "both-ways",
-    "fwp_cross_feature_map": "softmax", "fwp_cross_positions": "rotary", "fwp_conv_size": 4,
+    "fwp_feature_map": "elu", "fwp_update_rule": "gated_delta", "fwp_encoder": "passes=both-ways",
+    "fwp_cross": "softmax-rotary", "fwp_conv_size": 4,
 }  # fmt: skip
 KINDS = {"softmax": SOFTMAX, "softmax-conv": SOFTMAX | {"fwp_conv_size": 4}, "hybrid": HYBRID}
 
@@ -71,7 +71,7 @@ def test_checkpoints_keep_lengths_and_name_the_options(kind):
     assert lengths == [[3, 4]] * 2
     text = text_of(model.get_buffer(BUFFER))
     assert "cross: softmax positions=rotary" in text and ("conv-size=4" in text) == ("fwp_conv_size" in KINDS[kind])
-    for changed in ({"fwp_cross_positions": "none"}, {"fwp_decoder_conv_size": 3}):
+    for changed in ({"fwp_cross": "softmax"}, {"fwp_decoder": "conv-size=3"}):
         with pytest.raises(ValueError, match="the checkpoint was trained with other attention flags"):
             build(1, **KINDS[kind] | changed).load_state_dict(model.state_dict())
 
@@ -89,12 +89,14 @@ def test_the_training_set_is_measured_once_before_the_first_update():
     task.begin_epoch(2, model)
     assert model.decoder.layers[0].encoder_attn.positions.lengths.tolist() == [15, 18]
     unknown = SimpleNamespace(dataset=lambda split: SimpleNamespace(sizes=np.array([1, 2])))
-    with pytest.raises(ValueError, match="--fwp-cross-positions rotary: the training set, a SimpleNamespace, does not"):
+    with pytest.raises(ValueError, match="cross site: the training set, a SimpleNamespace, does not"):
         measure_lengths(build(**SOFTMAX), unknown)
 
 
 def test_xformers_and_cross_self_attention_have_no_positions():
     with pytest.raises(ValueError, match="--cross-self-attention contradicts positions and convolutions"):
         build(**SOFTMAX, cross_self_attention=True, no_cross_attention=True)
-    with pytest.raises(ValueError, match="--fwp-encoder-positions rotary: heads of width 3, expected an even width"):
+    with pytest.raises(
+        ValueError, match="rotary positions at the encoder site: heads of width 3, expected an even width"
+    ):
         build(**SOFTMAX, encoder_attention_heads=4)

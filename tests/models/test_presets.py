@@ -3,7 +3,8 @@
 import pytest
 from fairseq.models import ARCH_CONFIG_REGISTRY
 
-from fwp_fairseq.config import check_flags, site_config, site_maps
+from fwp_fairseq.config import absent_sites, check_flags, site_config
+from fwp_fairseq.options import SITES
 from tests.models.helpers import arguments
 
 SUM, DELTA = "update-rule=sum normalizer=attention", "update-rule=delta normalizer=sum"
@@ -13,11 +14,15 @@ OF_HYBRIDS = [
     ({}, [f"{DELTA_RMS} passes=both-ways", DELTA_RMS, "softmax"]),
     ({"fwp_feature_map": "softmax"}, ["softmax"] * 3),
     ({"fwp_feature_map": "elu"}, [f"elu d-dot=64 {SUM}"] * 3),
-    ({"fwp_cross_feature_map": "elu"}, [f"{DELTA_RMS} passes=both-ways", DELTA_RMS, f"elu d-dot=64 {SUM}"]),
-    ({"fwp_encoder_passes": "one"}, [DELTA_RMS, DELTA_RMS, "softmax"]),
+    ({"fwp_cross": "elu"}, [f"{DELTA_RMS} passes=both-ways", DELTA_RMS, f"elu d-dot=64 {SUM}"]),
+    ({"fwp_encoder": "passes=one"}, [DELTA_RMS, DELTA_RMS, "softmax"]),
     (
-        {"fwp_decoder_feature_map": "dpfp", "fwp_decoder_update_rule": "delta"},
+        {"fwp_decoder": "dpfp,update-rule=delta"},
         [f"{DELTA_RMS} passes=both-ways", f"dpfp d-dot=128 {DELTA}", "softmax"],
+    ),
+    (
+        {"fwp_update_rule": "gated_delta", "fwp_encoder": "passes=one"},
+        [DELTA_RMS.replace("=delta", "=gated_delta")] * 2 + ["softmax"],
     ),
 ]
 
@@ -33,15 +38,15 @@ def big(name: str) -> str:
         (big("delta"), {"fwp_feature_map": "softmax"}, ["softmax"] * 3),
         (big("delta"), {"fwp_feature_map": "elu"}, [f"elu d-dot=64 {SUM}"] * 3),
         (big("delta"), {"fwp_update_rule": "sum"}, [f"dpfp d-dot=256 {SUM}"] * 3),
-        (big("delta"), {"fwp_encoder_feature_map": "softmax"}, ["softmax", *[f"dpfp d-dot=256 {DELTA}"] * 2]),
+        (big("delta"), {"fwp_encoder": "softmax"}, ["softmax", *[f"dpfp d-dot=256 {DELTA}"] * 2]),
         (
             big("delta"),
-            {f"fwp_{site}_feature_map": "softmax" for site in ("encoder", "decoder", "cross")},
+            {f"fwp_{site}": "softmax" for site in ("encoder", "decoder", "cross")},
             ["softmax"] * 3,
         ),
         (
             big("dpfp"),
-            {"fwp_cross_feature_map": "elu", "fwp_decoder_d_dot": 384},
+            {"fwp_cross": "elu", "fwp_decoder": "d-dot=384"},
             [f"dpfp d-dot=256 {SUM}", f"dpfp d-dot=384 {SUM}", f"elu d-dot=64 {SUM}"],
         ),
         *((arch, *row) for arch in HYBRIDS for row in OF_HYBRIDS),
@@ -55,8 +60,8 @@ def test_one_flag_changes_the_map_of_a_preset(arch, flags, described):
     ARCH_CONFIG_REGISTRY[arch](args)  # as fairseq does once more when it loads a checkpoint
     assert vars(args) == saved
     check_flags(args)
-    found = [site_config(args, site, 64).describe(64).removeprefix("feature-map=") for site in site_maps(args)]
-    assert found == described
+    sites = [site for site in SITES if site not in absent_sites(args)]
+    assert [site_config(args, site, 64).describe(64).removeprefix("feature-map=") for site in sites] == described
 
 
 def test_a_width_that_the_user_gave_does_not_give_way():

@@ -129,9 +129,9 @@ def test_searches_of_several_beams_with_one_model():
 MODELS = {
     "softmax": {"fwp_feature_map": "softmax"},
     "delta": {"fwp_update_rule": "delta"},
-    "hybrid": {"fwp_update_rule": "delta", "fwp_cross_feature_map": "softmax", "fwp_normalizer": "sum"},
+    "hybrid": {"fwp_update_rule": "delta", "fwp_cross": "softmax", "fwp_normalizer": "sum"},
     "rotary": {"fwp_feature_map": "softmax", "fwp_positions": "rotary"},
-    "convolutions": {"fwp_update_rule": "delta", "fwp_decoder_conv_size": 4},
+    "convolutions": {"fwp_update_rule": "delta", "fwp_decoder": "conv-size=4"},
     "gated": {"fwp_update_rule": "gated_delta", "fwp_feature_map": "elu", "fwp_normalizer": "l2"},
 }
 

@@ -36,7 +36,7 @@ def test_checkpointed_activations_change_nothing(feature_map, rule):
 
 def test_layer_drop_never_shows_the_future_to_softmax():
     """The future mask does not depend on which layers are dropped."""
-    model = build(fwp_decoder_feature_map="softmax", decoder_layers=1, decoder_layerdrop=0.5, dropout=0.0).train()
+    model = build(fwp_decoder="softmax", decoder_layers=1, decoder_layerdrop=0.5, dropout=0.0).train()
     x = torch.zeros(4, 2, 12, dtype=torch.float64)
     assert all(model.decoder.buffered_future_mask(x) is not None for _ in range(40))
 
@@ -46,7 +46,7 @@ def test_no_quadratic_mask_without_softmax():
 
 
 def test_the_decoder_sees_no_future_in_training():
-    for flags in ({}, {"fwp_update_rule": "delta"}, {"fwp_decoder_feature_map": "softmax"}):
+    for flags in ({}, {"fwp_update_rule": "delta"}, {"fwp_decoder": "softmax"}):
         model = build(dropout=0.0, **flags).train()
         src, lengths = sources([5, 4])
         prefix = prefixes(2, 8)

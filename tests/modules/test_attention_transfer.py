@@ -111,11 +111,17 @@ def test_weights_that_underflow_give_a_finite_loss():
 @pytest.mark.parametrize(
     "options, message",
     [
-        ({"feature_map": "dpfp"}, "--fwp-encoder-feature-map is dpfp, expected a learned one .*, hedgehog or t2r"),
-        ({"feature_map": "rfa", "rule": "gated"}, "--fwp-encoder-feature-map is rfa, expected a learned one"),
-        ({"feature_map": "hedgehog", "rule": "delta"}, "--fwp-encoder-update-rule is delta, expected sum"),
-        ({"feature_map": "t2r", "rule": "gated"}, "--fwp-encoder-update-rule is gated, expected sum"),
-        ({"feature_map": "hedgehog", "output_norm": "rms"}, "-normalizer is none, expected attention"),
+        (
+            {"feature_map": "dpfp"},
+            "feature-map is dpfp at the encoder site, expected a learned one .*, hedgehog or t2r",
+        ),
+        ({"feature_map": "rfa", "rule": "gated"}, "feature-map is rfa at the encoder site, expected a learned one"),
+        ({"feature_map": "hedgehog", "rule": "delta"}, "update-rule is delta at the encoder site, expected sum"),
+        ({"feature_map": "t2r", "rule": "gated"}, "update-rule is gated at the encoder site, expected sum"),
+        (
+            {"feature_map": "hedgehog", "output_norm": "rms"},
+            "normalizer is none at the encoder site, expected attention",
+        ),
     ],
 )
 def test_what_cannot_imitate_softmax_is_refused(options, message):

@@ -55,7 +55,7 @@ TOOLS = {
             write(flag("--output"), "")
             sites = "; ".join(f"{site}: feature-map=elu" for site in ("cross", "decoder", "encoder"))
             model = ["--arch", "a", "--encoder-layers", "2", "--no-cross-attention", "--fwp-feature-map", "elu"]
-            model += ["--fwp-decoder-d-dot", "8", "--data-name", "two words"]
+            model += ["--fwp-decoder", "elu,d-dot=8", "--data-name", "two words"]
             write(flag("--flags-json"), json.dumps({"attention": sites, "flags": model}))
             print("a line\\n  --user-dir of-an-attacker")
         else:

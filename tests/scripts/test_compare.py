@@ -13,7 +13,7 @@ from tests.pages import ROOT, command
 WORDS = ("the", "a", "dog", "cat", "man", "runs", "sees", "and", "on", "street")
 COMPARE = command(
     "scripts/experiments/by_site/README.md",
-    "python -m scripts.experiments by_site --preset sites --rows dpfp-dpfp-softmax",
+    "python -m scripts.experiments by_site --preset sites --rows dpfp,d-dot=256_dpfp,d-dot=256_softmax",
 )
 
 
@@ -33,12 +33,12 @@ def test_a_worse_system_is_found(tmp_path):
     reference = [" ".join(draw.choices(WORDS, k=12)) for _ in range(200)]
     write(tmp_path / "data" / PRESETS["sites"].reference, reference)
     for run, every, first in (
-        ("softmax-softmax-softmax-seed1", 4, 0),
-        ("softmax-softmax-softmax-seed2", 4, 0),
-        ("softmax-softmax-softmax-seed3", 4, 0),
-        ("dpfp-dpfp-softmax-seed1", 2, 0),
-        ("dpfp-dpfp-softmax-seed2", 4, 1),
-        ("dpfp-dpfp-softmax-seed3", 2, 0),
+        ("softmax-seed1", 4, 0),
+        ("softmax-seed2", 4, 0),
+        ("softmax-seed3", 4, 0),
+        ("dpfp,d-dot=256_dpfp,d-dot=256_softmax-seed1", 2, 0),
+        ("dpfp,d-dot=256_dpfp,d-dot=256_softmax-seed2", 4, 1),
+        ("dpfp,d-dot=256_dpfp,d-dot=256_softmax-seed3", 2, 0),
     ):
         spoilt = [" ".join(reversed(line.split())) for line in reference]
         lines = [spoilt[n] if n % every == first else line for n, line in enumerate(reference)]
@@ -46,13 +46,15 @@ def test_a_worse_system_is_found(tmp_path):
     done = compare(tmp_path)
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()
-    assert [line.partition(":")[0] for line in lines] == [f"dpfp-dpfp-softmax-seed{seed}" for seed in (1, 2, 3)]
+    assert [line.partition(":")[0] for line in lines] == [
+        f"dpfp,d-dot=256_dpfp,d-dot=256_softmax-seed{seed}" for seed in (1, 2, 3)
+    ]
     worse, same, _ = (float(line.rsplit("= ")[-1]) for line in lines)
     assert worse < 0.01 and same > 0.1
-    with open(tmp_path / "dpfp-dpfp-softmax-seed1/generate/generate-test.txt", "w") as file:
+    with open(tmp_path / "dpfp,d-dot=256_dpfp,d-dot=256_softmax-seed1/generate/generate-test.txt", "w") as file:
         file.writelines(f"D-{n}\t-1.0\t{line}\n" for n, line in enumerate(reference[:30]))
     done = compare(tmp_path, "--seeds", 1)
     assert done.returncode == 1 and "for each of 200 references, actual 200 and 30" in done.stderr
     done = compare(tmp_path, "--seeds", 4)
-    assert done.returncode == 1 and "--rows softmax-softmax-softmax --seeds 4 makes it" in done.stderr
+    assert done.returncode == 1 and "--rows softmax --seeds 4 makes it" in done.stderr
     assert compare(tmp_path, "--rows", "absent").returncode == 2

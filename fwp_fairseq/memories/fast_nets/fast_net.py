@@ -36,7 +36,7 @@ class FastNet(Memory):
 
     A subclass says which :meth:`further` parts it needs beside q, k, v and what the site's rule takes (beta, if it is
     the delta rule), which named tuple is its ``State`` and of which :meth:`shapes`, and how it advances over some
-    positions. The last of a state, ``fed``, is the output at the last position if ``--fwp-decoder-recurrent`` feeds it
+    positions. The last of a state, ``fed``, is the output at the last position if the option ``recurrent`` feeds it
     back, else None.
 
     Parameters: ``slow`` gives the further parts, without bias; those of width 1 are write strengths and start at about

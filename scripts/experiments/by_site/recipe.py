@@ -59,9 +59,10 @@ class BySite(Translation):
     name, file, presets = "by_site", "bleu_vs_d_dot.jsonl", PRESETS
     description = """\
 BLEU by site: trains, decodes, scores and records models with one kind of attention in the encoder, one in the decoder
-and one in cross-attention, on Multi30k. A row is named after these three.
+and one in cross-attention, on Multi30k. A row is named after these three,
+or after the one kind that they all have.
 
-  --preset sites --rows softmax-softmax-softmax 'dpfp-*' --seeds 1 2 3 --jobs 2
+  --preset sites --rows softmax 'dpfp,*' --seeds 1 2 3 --jobs 2
 """
 
 

@@ -9,31 +9,37 @@ SITES = ("encoder", "decoder", "cross")
 # The learning rate of the preset `sites`.
 LR = 3e-3
 
-# Name to its flags at a site, by what follows the site's name in them.
-KINDS = {
-    "softmax": {"feature-map": "softmax"},
-    "rotary": {"feature-map": "softmax", "positions": "rotary"},
-    "dpfp": {"feature-map": "dpfp", "d-dot": 256, "update-rule": "sum", "normalizer": "attention"},
-    "delta": {"feature-map": "dpfp", "d-dot": 256, "update-rule": "delta", "normalizer": "sum"},
-    "hedgehog": {"feature-map": "hedgehog", "d-dot": 128, "update-rule": "sum", "normalizer": "attention"},
-    "t2r": {"feature-map": "t2r", "d-dot": 128, "update-rule": "sum", "normalizer": "attention"},
-    "window": {"feature-map": "hedgehog", "d-dot": 128, "update-rule": "sum", "normalizer": "attention", "window": 8},
-    "favor": {"feature-map": "favor", "d-dot": 256, "update-rule": "sum", "normalizer": "attention", "qk-norm": "l2"},
+DPFP, FAVOR, T2R = "dpfp,d-dot=256", "favor,d-dot=256,qk-norm=l2", "t2r,d-dot=128"
+BOTH_WAYS = ",passes=both-ways"
+DELTA_BOTH_WAYS = "delta" + BOTH_WAYS
+DPFP_DELTA, DPFP_DELTA_NORMED = f"{DPFP},update-rule=delta", f"delta,feature-map={DPFP}"
+DPFP_GATED_DELTA = f"{DPFP},update-rule=gated_delta,normalizer=sum"
+FAVOR_FIXED = f"{FAVOR},directions=fixed"
+# Earlier records have the field `sites`, with these names of kinds, in place of `kinds`.
+RECORDED = {
+    "softmax": "softmax",
+    "rotary": "softmax-rotary",
+    "dpfp": DPFP,
+    "delta": DPFP_DELTA,
+    "hedgehog": "hedgehog",
+    "t2r": T2R,
+    "window": "hedgehog-window",
+    "favor": FAVOR,
+    "delta-rms": DPFP_DELTA_NORMED,
+    "delta-both-ways": DPFP_DELTA + BOTH_WAYS,
+    "delta-elu": "delta",
+    "delta-elu-both-ways": DELTA_BOTH_WAYS,
+    "gated-delta-elu": "gated-delta",
+    "gated-delta-elu-both-ways": "gated-delta" + BOTH_WAYS,
+    "gated-delta": DPFP_GATED_DELTA,
+    "favor-fixed": FAVOR_FIXED,
+    "favor-any-length": "favor,d-dot=256,directions=fixed",
 }
-KINDS["delta-rms"] = KINDS["delta"] | {"normalizer": "l2", "output-norm": "rms"}
-KINDS["delta-both-ways"] = KINDS["delta"] | {"passes": "both-ways"}
-KINDS["delta-elu"] = KINDS["delta-rms"] | {"feature-map": "elu", "d-dot": 64}
-KINDS["delta-elu-both-ways"] = KINDS["delta-elu"] | {"passes": "both-ways"}
-KINDS["gated-delta-elu"] = KINDS["delta-elu"] | {"update-rule": "gated_delta"}
-KINDS["gated-delta-elu-both-ways"] = KINDS["gated-delta-elu"] | {"passes": "both-ways"}
-KINDS["gated-delta"] = KINDS["delta"] | {"update-rule": "gated_delta"}
-KINDS["favor-fixed"] = KINDS["favor"] | {"directions": "fixed"}
-KINDS["favor-any-length"] = KINDS["favor-fixed"] | {"qk-norm": "none"}
 
 
 @dataclass(frozen=True)
 class SiteRow:
-    """One model: the names of its three kinds of attention, its number of heads, and its dropout."""
+    """One model: its three kinds of attention, its number of heads, and its dropout."""
 
     encoder: str
     decoder: str
@@ -46,8 +52,18 @@ class SiteRow:
 
     @property
     def name(self) -> str:
-        others = [f"{self.heads}-heads"] * (self.heads != 2) + ["no-dropout"] * (not self.dropout)
-        return "-".join([*self.sites.values(), *others])
+        kinds = dict.fromkeys(self.sites.values()) if len({*self.sites.values()}) == 1 else self.sites.values()
+        return "_".join([*kinds, *self._others])
+
+    @property
+    def recorded_name(self) -> str:
+        """Its name in records in which kinds have those of RECORDED."""
+        old = {kind: name for name, kind in RECORDED.items()}
+        return "-".join([*map(old.get, self.sites.values()), *self._others])
+
+    @property
+    def _others(self) -> list[str]:
+        return [f"{self.heads}-heads"] * (self.heads != 2) + ["no-dropout"] * (not self.dropout)
 
     @property
     def sites(self) -> dict[str, str]:
@@ -61,14 +77,13 @@ class SiteRow:
     @property
     def recorded(self) -> dict:
         """What its records hold of it."""
-        return {"sites": self.sites, "heads": self.heads}
+        return {"kinds": self.sites, "heads": self.heads}
 
     @property
     def flags(self) -> dict:
         """The flags of fairseq-train for this model."""
         heads = {f"--{part}-attention-heads": self.heads for part in ("encoder", "decoder")}
-        shared = {"--dropout": self.dropout} | heads
-        return shared | site_flags({site: KINDS[kind] for site, kind in self.sites.items()})
+        return {"--dropout": self.dropout} | heads | site_flags(self.sites)
 
 
 def _everywhere(kind: str, heads: int = 2) -> SiteRow:
@@ -83,34 +98,39 @@ def _family(*kinds: str) -> tuple[SiteRow, ...]:
 
 # What is tried at every set of sites: name to its rows.
 FAMILIES = {
-    "DPFP, sum rule": _family("dpfp", "dpfp", "dpfp"),
-    "delta rule": _family("delta-elu-both-ways", "delta-elu", "delta-elu"),
+    "DPFP, sum rule": _family(DPFP, DPFP, DPFP),
+    "delta rule": _family(DELTA_BOTH_WAYS, "delta", "delta"),
 }
 
 ROWS = (
     _everywhere("softmax"),
     *(row for family in FAMILIES.values() for row in family),
-    SiteRow("softmax", "window", "softmax"),
-    SiteRow("softmax", "delta", "softmax"),
-    SiteRow("softmax", "delta-rms", "softmax"),
-    SiteRow("softmax", "gated-delta", "softmax"),
-    SiteRow("delta-both-ways", "softmax", "softmax"),
-    SiteRow("gated-delta-elu-both-ways", "gated-delta-elu", "softmax"),
+    SiteRow("softmax", "hedgehog-window", "softmax"),
+    SiteRow("softmax", DPFP_DELTA, "softmax"),
+    SiteRow("softmax", DPFP_DELTA_NORMED, "softmax"),
+    SiteRow("softmax", DPFP_GATED_DELTA, "softmax"),
+    SiteRow(DPFP_DELTA + BOTH_WAYS, "softmax", "softmax"),
+    SiteRow("gated-delta" + BOTH_WAYS, "gated-delta", "softmax"),
     _everywhere("hedgehog"),
-    _everywhere("t2r"),
-    _everywhere("favor"),
-    _everywhere("favor-fixed"),
-    _everywhere("favor-any-length"),
-    _everywhere("favor-fixed", heads=8),
-    _everywhere("dpfp", heads=8),
+    _everywhere(T2R),
+    _everywhere(FAVOR),
+    _everywhere(FAVOR_FIXED),
+    _everywhere(RECORDED["favor-any-length"]),
+    _everywhere(FAVOR_FIXED, heads=8),
+    _everywhere(DPFP, heads=8),
     SiteRow("softmax", "softmax", "softmax", dropout=0.0),
-    SiteRow("rotary", "rotary", "softmax", dropout=0.0),
-    SiteRow("delta-elu-both-ways", "delta-elu", "softmax", dropout=0.0),
+    SiteRow("softmax-rotary", "softmax-rotary", "softmax", dropout=0.0),
+    SiteRow(DELTA_BOTH_WAYS, "delta", "softmax", dropout=0.0),
 )
 
 # What is tried from German into English.
 DE_EN_ROWS = (
     _everywhere("softmax"),
-    SiteRow("delta-elu-both-ways", "delta-elu", "softmax"),
-    SiteRow("delta-elu-both-ways", "delta-elu", "delta-elu"),
+    SiteRow(DELTA_BOTH_WAYS, "delta", "softmax"),
+    SiteRow(DELTA_BOTH_WAYS, "delta", "delta"),
 )
+
+
+def kinds_of(record: dict) -> dict[str, str]:
+    """The kind of each site of a record's model."""
+    return record.get("kinds") or {site: RECORDED[name] for site, name in record["sites"].items()}

@@ -8,18 +8,27 @@ from fwp_fairseq.tables.table import Table, number, over_seeds
 from scripts.common.cells import TRAINING, fields, machine, signature_notes, signatures, spread_note
 from scripts.common.commands import flags_of
 
-from .rows import DE_EN_ROWS, FAMILIES, LR, ROWS, SITES, SiteRow
+from .rows import DE_EN_ROWS, FAMILIES, LR, ROWS, SITES, SiteRow, kinds_of
 
 _MEANS = ("valid_loss", "valid_bleu", "bleu", "train_seconds", "decode_seconds")
 
 
 def _key(record: dict) -> tuple:
-    kinds = map(record["sites"].get, SITES)
-    return (*kinds, record["heads"], *_settings(record), record["updates"], record["parameters"])
+    return (*kinds_of(record).values(), record["heads"], *_settings(record), record["updates"], record["parameters"])
 
 
 def _at(site: str) -> Callable[[dict], str]:
-    return lambda record: record["sites"][site]
+    return lambda record: kinds_of(record)[site]
+
+
+def _named(field: str) -> Callable[[dict], str]:
+    """A column of names of rows, of earlier records too."""
+    names = {row.recorded_name: row.name for row in (*ROWS, *DE_EN_ROWS)}
+    return lambda record: names.get(record[field], record[field])
+
+
+def _renamed(record: dict) -> dict:
+    return record | {"kinds": kinds_of(record), "row": _named("row")(record)}
 
 
 def _settings(record: dict) -> tuple[float, float]:
@@ -36,8 +45,8 @@ def _plot(rows: list[dict]) -> Plot:
     """BLEU of each family over the sites that have it, with the line of softmax attention at all sites."""
 
     def bleu(row: SiteRow) -> tuple[float, float | None] | None:
-        usual = LR, row.dropout  # others are not plotted
-        found = (one for one in rows if row.recorded.items() <= one.items() and _settings(one) == usual)
+        expected = row.sites, row.heads, (LR, row.dropout)  # other settings are not plotted
+        found = (one for one in rows if (kinds_of(one), one["heads"], _settings(one)) == expected)
         return next(((record["bleu"], record["spread"].get("bleu")) for record in found), None)
 
     places = [_place(row) for row in reversed(next(iter(FAMILIES.values())))]
@@ -71,7 +80,7 @@ def _by_site(rows: tuple[SiteRow, ...], plot: Callable[[list[dict]], Plot] | Non
             "machine": machine,
         },
         key=_key,
-        combine=over_seeds(*_MEANS),
+        combine=lambda records: over_seeds(*_MEANS)([_renamed(record) for record in records]),
         expected=[row.recorded | {"row": row.name} for row in rows],
         note=lambda rows: "\n\n".join([*signature_notes(rows), *spread_note(rows, timed=True)]),
         plot=plot,
@@ -81,7 +90,9 @@ def _by_site(rows: tuple[SiteRow, ...], plot: Callable[[list[dict]], Plot] | Non
 TABLES = {
     "paired_bootstrap": Table(
         columns={
-            **fields({"preset": "preset", "encoder, decoder, cross-attention": "row", "against": "baseline"}),
+            **fields({"preset": "preset"}),
+            "encoder, decoder, cross-attention": _named("row"),
+            "against": _named("baseline"),
             "seed": lambda record: str(record["seed"]),
             "BLEU": number("bleu", ".2f"),
             "the other's BLEU": number("baseline_bleu", ".2f"),

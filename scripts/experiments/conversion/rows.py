@@ -2,28 +2,28 @@
 
 from dataclasses import dataclass, field, replace
 
+from fwp_fairseq.options import SITES
 from scripts.common.commands import site_flags, words_of
 from scripts.translation.preset import TINY
 
 LR = 1e-3  # of fine-tuning
 # Losses are logged as means over few updates, because single ones vary more than a short training gains.
 SHORT = {"--warmup-updates": 40, "--log-interval": 10}
-HEDGEHOG = {"feature-map": "hedgehog", "d-dot": 128}
-SOFTMAX = {"feature-map": "softmax"}
+HEDGEHOG = "hedgehog,d-dot=128"
 
 
 @dataclass(frozen=True)
 class Row:
     """One conversion: the attention, and the training after it.
 
-    - `attention`: the options of `fwp convert` by site ("" for all sites), by what follows the site in a flag.
+    - `attention`: the kind of each site.
     - `transfer`: updates that train only the feature maps before, if they can be trained.
     - `updates`: updates of fine-tuning; None for those of the preset.
     - `control`: whether the model as it was is trained on too, for as many updates in all.
     """
 
     name: str
-    attention: dict[str, dict]
+    attention: dict[str, str]
     transfer: int = 0
     updates: int | None = None
     control: bool = False
@@ -34,20 +34,25 @@ class Row:
         return words_of(site_flags(self.attention))
 
 
-WINDOW = Row("window", {"": SOFTMAX, "decoder": {**HEDGEHOG, "window": 8}}, control=True)
+def _at(*sites: str, kind: str = HEDGEHOG) -> dict[str, str]:
+    """This kind at some sites, and softmax attention at the others."""
+    return {site: kind if site in sites else "softmax" for site in SITES}
+
+
+WINDOW = Row("window", _at("decoder", kind=f"{HEDGEHOG},window=8"), control=True)
 ROWS = (
     # What scripts/quickstart.sh converts to: the one site whose cost grows with the output.
     WINDOW,
-    Row("decoder", {"": SOFTMAX, "decoder": HEDGEHOG}, transfer=150),
-    Row("decoder-and-encoder", {"": HEDGEHOG, "cross": SOFTMAX}, transfer=150),
-    Row("decoder-and-cross", {"": HEDGEHOG, "encoder": SOFTMAX}, transfer=150),
-    Row("hedgehog", {"": HEDGEHOG}, transfer=150, control=True),
-    Row("dpfp", {"": {"feature-map": "dpfp", "d-dot": 256}}, updates=400),
+    Row("decoder", _at("decoder"), transfer=150),
+    Row("decoder-and-encoder", _at("encoder", "decoder"), transfer=150),
+    Row("decoder-and-cross", _at("decoder", "cross"), transfer=150),
+    Row("hedgehog", _at(*SITES), transfer=150, control=True),
+    Row("dpfp", _at(*SITES, kind="dpfp,d-dot=256"), updates=400),
 )
 # Without a training of the maps, for as many updates of the preset `multi30k` in all.
 AT_ONCE = (
-    Row("decoder-at-once", {"": SOFTMAX, "decoder": HEDGEHOG}, updates=410),
-    Row("at-once", {"": HEDGEHOG}, updates=410),
+    Row("decoder-at-once", _at("decoder"), updates=410),
+    Row("at-once", _at(*SITES), updates=410),
 )
 
 

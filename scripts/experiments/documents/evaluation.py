@@ -51,7 +51,7 @@ def decode_command(run: Run, checkpoint: Path, source: Path, device: dict, windo
         "--bpe": "sentencepiece",
         "--sentencepiece-model": run.data / SENTENCEPIECE,
         **run.preset.decoding,
-        "--model-overrides": None if window is None else str({"fwp_cross_source_window": window}),
+        "--model-overrides": None if window is None else str({"fwp_cross": f"softmax,source-window={window}"}),
         **device,
     }
     return ["fairseq-interactive", f"{run.data}/bin", *USER_DIR, *words_of(flags)]

@@ -4,28 +4,21 @@ from dataclasses import dataclass, field, replace
 
 from scripts.common.commands import site_flags
 
-SOFTMAX = {"feature-map": "softmax"}
-ROTARY = {"feature-map": "softmax", "positions": "rotary"}
-CONVOLUTIONS = {"conv-size": 4}
-DELTA = {"feature-map": "elu", "update-rule": "delta", "normalizer": "l2", "output-norm": "rms"}
-BOTH_WAYS = {"passes": "both-ways"}
-GATED = {**DELTA, "update-rule": "gated_delta"}
-DPFP = {"feature-map": "dpfp", "d-dot": 256, "update-rule": "sum", "normalizer": "attention"}
-ELU = {"feature-map": "elu", "update-rule": "sum", "normalizer": "attention"}
-NO_NORM = {"output-norm": "none"}
+ROTARY = "softmax-rotary"
+BOTH_WAYS, NO_NORM, CONVOLUTIONS = ",passes=both-ways", ",output-norm=none", ",conv-size=4"
 
 
 @dataclass(frozen=True)
 class Row:
-    """The attention of the encoder, of the decoder and from the one to the other, by what follows the site in a flag.
+    """The kinds of attention of the encoder, of the decoder and from the one to the other.
 
     `more` are other flags of fairseq-train.
     """
 
     name: str
-    encoder: dict
-    decoder: dict
-    cross: dict
+    encoder: str
+    decoder: str
+    cross: str
     more: dict = field(default_factory=dict)
 
     @property
@@ -36,17 +29,19 @@ class Row:
 
 
 def _softmax(name: str, **more) -> Row:
-    return Row(name, SOFTMAX, SOFTMAX, SOFTMAX, {f"--{flag.replace('_', '-')}": value for flag, value in more.items()})
+    return Row(
+        name, "softmax", "softmax", "softmax", {f"--{flag.replace('_', '-')}": value for flag, value in more.items()}
+    )
 
 
 _BASELINE = _softmax("softmax")
-_HYBRID = Row("hybrid", DELTA | BOTH_WAYS, DELTA, SOFTMAX)
-_GATED = Row("hybrid-gated", GATED | BOTH_WAYS, GATED, SOFTMAX)
-_ROTARY = Row("softmax-rotary", ROTARY, ROTARY, SOFTMAX)
+_HYBRID = Row("hybrid", "delta" + BOTH_WAYS, "delta", "softmax")
+_GATED = Row("hybrid-gated", "gated-delta" + BOTH_WAYS, "gated-delta", "softmax")
+_ROTARY = Row("softmax-rotary", ROTARY, ROTARY, "softmax")
 # The attention that knows distances, with rotary positions in cross-attention too, and with convolutions as well.
 _ROTARY_CROSS = tuple(replace(row, name=f"{row.name}-rotary-cross", cross=ROTARY) for row in (_ROTARY, _GATED))
 _BOTH = tuple(
-    replace(row, name=f"{row.name}-conv", encoder=row.encoder | CONVOLUTIONS, decoder=row.decoder | CONVOLUTIONS)
+    replace(row, name=f"{row.name}-conv", encoder=row.encoder + CONVOLUTIONS, decoder=row.decoder + CONVOLUTIONS)
     for row in _ROTARY_CROSS
 )
 
@@ -60,13 +55,13 @@ ROWS = (
     _BASELINE,
     _HYBRID,
     _GATED,
-    Row("dpfp", DPFP, DPFP, DPFP),
-    Row("delta", DELTA | BOTH_WAYS, DELTA, DELTA),
-    Row("elu", ELU, ELU, ELU),
-    Row("encoder-alone", DELTA | BOTH_WAYS, SOFTMAX, SOFTMAX),
-    Row("decoder-alone", SOFTMAX, DELTA, SOFTMAX),
-    Row("one-direction", DELTA, DELTA, SOFTMAX),
-    Row("no-output-norm", DELTA | BOTH_WAYS | NO_NORM, DELTA | NO_NORM, SOFTMAX),
+    Row("dpfp", "dpfp,d-dot=256", "dpfp,d-dot=256", "dpfp,d-dot=256"),
+    Row("delta", "delta" + BOTH_WAYS, "delta", "delta"),
+    Row("elu", "elu", "elu", "elu"),
+    Row("encoder-alone", "delta" + BOTH_WAYS, "softmax", "softmax"),
+    Row("decoder-alone", "softmax", "delta", "softmax"),
+    Row("one-direction", "delta", "delta", "softmax"),
+    Row("no-output-norm", "delta" + NO_NORM + BOTH_WAYS, "delta" + NO_NORM, "softmax"),
     # What may help softmax attention with long inputs.
     _softmax("softmax-learned-positions", encoder_learned_pos=True, decoder_learned_pos=True),
     _softmax("softmax-no-positions", no_token_positional_embeddings=True),

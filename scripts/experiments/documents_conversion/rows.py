@@ -3,7 +3,7 @@
 from dataclasses import dataclass, replace
 
 from scripts.experiments.conversion import rows
-from scripts.experiments.conversion.rows import HEDGEHOG, SHORT, SOFTMAX, Row
+from scripts.experiments.conversion.rows import HEDGEHOG, SHORT, Row
 from scripts.experiments.documents import presets
 from scripts.translation.preset import TINY
 
@@ -11,10 +11,11 @@ _TRANSFER = 300  # updates, of all those of a row
 
 
 def _rows(updates: int) -> tuple[Row, ...]:
-    def row(name: str, transfer: int = 0, control: bool = False, **more) -> Row:
-        return Row(name, {"": SOFTMAX, "decoder": HEDGEHOG | more}, transfer, updates - transfer, control)
+    def row(name: str, transfer: int = 0, control: bool = False, more: str = "") -> Row:
+        sites = {"encoder": "softmax", "decoder": HEDGEHOG + more, "cross": "softmax"}
+        return Row(name, sites, transfer, updates - transfer, control)
 
-    windows = (row(f"window-{size}", control=size == 16, window=size) for size in (16, 8, 32))
+    windows = (row(f"window-{size}", control=size == 16, more=f",window={size}") for size in (16, 8, 32))
     return row("hedgehog", _TRANSFER), row("at-once"), *windows
 
 
