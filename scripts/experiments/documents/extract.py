@@ -1,4 +1,4 @@
-"""Extracts English-German documents from the help of LibreOffice or of GIMP, as Debian 12 packages it.
+"""Extracts English-German documents from Debian 12: the help of LibreOffice or of GIMP, or manuals (manuals.py).
 
 Writes train, valid and test with the endings .en.gz, .de.gz and .doc.gz: a paragraph a line, and the name of its
 document. README.md has the commands.
@@ -20,6 +20,7 @@ from scripts.common.arguments import Parser
 from scripts.data.sources import DataError
 
 from .corpus import Paragraph
+from .manuals import manual_paragraphs
 
 # Packages by file and checksum, which `apt-get download` fetches.
 DEBS = {
@@ -36,7 +37,10 @@ DEBS = {
         "gimp-help-de_2.10.34-2_all.deb": "06d1f51828e0c68d373bbdd0d34c695e6405062143cd612407cd0fcf9531c199",
     },
 }
-# The folders of their pages.
+# Those of the manuals are many; the file is of sha256sum's form.
+_PINS = Path(__file__).with_name("manuals.sha256").read_text(encoding="utf-8").splitlines()
+DEBS["manuals"] = {name: checksum for checksum, name in map(str.split, _PINS)}
+# The folders of the pages of help.
 PAGES = {
     "libreoffice": ("usr/share/libreoffice/help/en-US", "usr/share/libreoffice/help/de"),
     "gimp": ("usr/share/gimp/2.0/help/en", "usr/share/gimp/2.0/help/de"),
@@ -90,16 +94,19 @@ def help_pages(english: Path, german: Path, by_id: bool) -> Iterator[Paragraph]:
                 yield Paragraph(f"help/{path.relative_to(english)}", *texts)
 
 
-def unpacked_help(manual: str, debs: Path) -> Iterator[Paragraph]:
-    """Yields what :func:`help_pages` does of the two packages in a folder. Raises DataError for other versions."""
+def unpacked(source: str, debs: Path) -> Iterator[Paragraph]:
+    """Yields the paragraphs of the packages of a source in a folder. Raises DataError for other versions of them."""
     with tempfile.TemporaryDirectory() as folder:
-        for name, expected in DEBS[manual].items():
+        for name, expected in DEBS[source].items():
             if not (debs / name).is_file():
                 raise DataError(f"{debs / name}: no such file; this version of the package is needed")
             if (actual := hashlib.sha256((debs / name).read_bytes()).hexdigest()) != expected:
                 raise DataError(f"{debs / name}: sha256: expected {expected}, actual {actual}")
             subprocess.run(["dpkg-deb", "-x", debs / name, folder], check=True)
-        yield from help_pages(*(Path(folder, pages) for pages in PAGES[manual]), by_id=manual == "libreoffice")
+        if source == "manuals":
+            yield from manual_paragraphs(Path(folder))
+        else:
+            yield from help_pages(*(Path(folder, pages) for pages in PAGES[source]), by_id=source == "libreoffice")
 
 
 def split(paragraphs: Iterable[Paragraph]) -> dict[str, list[Paragraph]]:
@@ -128,17 +135,18 @@ def write(parts: dict[str, list[Paragraph]], folder: Path) -> None:
 def main(argv: list[str]) -> int:
     parser = Parser("python -m scripts.experiments.documents.extract", __doc__, "", "--debs DIR --to DIR [OPTIONS]")
     add = parser.add_argument
-    add("--help-of", choices=list(DEBS), default="libreoffice", help="(default: %(default)s)")
-    add("--debs", type=Path, required=True, metavar="DIR", help="folder of the two .deb files")
+    add("--help-of", choices=list(DEBS), default="libreoffice", help="or of which manuals (default: %(default)s)")
+    add("--debs", type=Path, required=True, metavar="DIR", help="folder of the .deb files")
     add("--to", type=Path, required=True, metavar="DIR", help="folder of the documents")
     given = parser.parse_args(argv)
     given.to, given.debs = program.from_root(given.to), program.from_root(given.debs)
 
     def work() -> None:
-        parts = split(unpacked_help(given.help_of, given.debs))
+        parts = split(unpacked(given.help_of, given.debs))
         write(parts, given.to)
         for part, paragraphs in parts.items():
-            print(f"{part}: {len({p.document for p in paragraphs}):,} documents, {len(paragraphs):,} paragraphs")
+            documents, words = {p.document for p in paragraphs}, sum(len(p.en.split()) for p in paragraphs)
+            print(f"{part}: {len(documents):,} documents, {len(paragraphs):,} paragraphs, {words:,} English words")
 
     return program.run(work, "begins again")
 
