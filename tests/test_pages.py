@@ -16,6 +16,7 @@ NOT_RUN = {
     ],
     "downloads Debian's packages": [
         "apt-get download libreoffice-help-en-us libreoffice-help-de gimp-help-en gimp-help-de",
+        "apt-get download $(sed",
         "python -m scripts.experiments.documents.extract ",
         "FWP_DATA=data python -m scripts.experiments documents --preset long --prepare",
     ],
