@@ -201,7 +201,7 @@ class FwpDecoderLayer(TransformerDecoderLayerBase):
             fairseq's result.
         """
         names = [name for name in kwargs if name.startswith(_STATE)]
-        if isinstance(self.encoder_attn, CrossAttention):
+        if getattr(self.encoder_attn, "positions", None) is not None:
             self.encoder_attn.target_pads = kwargs.get("self_attn_padding_mask")
         if not names:
             with without_plans(self.training):

@@ -110,8 +110,9 @@ class CrossAttention(MultiheadAttention):
         if self.positions is None:
             return None, saved
         tokens = query.new_ones(query.shape[:2], dtype=torch.int64)
-        if self.target_pads is not None:
-            tokens = (~self.target_pads.bool()).long().T
+        pads, self.target_pads = self.target_pads, None
+        if pads is not None:
+            tokens = (~pads.bool()).long().T
         after = tokens.cumsum(0) + saved.get("tokens", 0)
         return self.positions.target_angles(after - 1, query), saved | {"tokens": after[-1]}
 

@@ -46,6 +46,7 @@ def loss(logits):
         {"fwp_update_rule": "gated_delta", "fwp_output_norm": "rms", "fwp_beta_range": "0-2"},
         {"fwp_decoder": "hedgehog-window,window=5"},
         {"fwp_feature_map": "favor", "fwp_directions": "fixed"},
+        {"fwp_feature_map": "elu", "fwp_update_rule": "delta", "fwp_conv_size": 4},
     ],
     ids=lambda flags: "-".join(map(str, flags.values())),
 )

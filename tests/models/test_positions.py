@@ -10,7 +10,7 @@ from fairseq.sequence_generator import SequenceGenerator
 from fwp_fairseq.models.attention_flags import BUFFER, text_of
 from fwp_fairseq.models.lengths import measure_lengths, measure_lengths_before_training
 from fwp_fairseq.modules.rotary import CrossPositions
-from tests.models.helpers import WORDS, build, loss, sources
+from tests.models.helpers import WORDS, build, loss, prefixes, sources
 
 SOFTMAX = {"fwp_feature_map": "softmax", "fwp_positions": "rotary"}
 HYBRID = {
@@ -100,3 +100,37 @@ def test_xformers_and_cross_self_attention_have_no_positions():
         ValueError, match="rotary positions at the encoder site: heads of width 3, expected an even width"
     ):
         build(**SOFTMAX, encoder_attention_heads=4)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("left", [True, False])
+@torch.no_grad()
+def test_pads_of_sources_and_targets_change_nothing(kind, left):
+    """With --left-pad-target, too."""
+    model = _model(kind)
+    src, lengths = sources([7, 3], left=left)
+    previous = prefixes(2, 6)
+    alone = previous[1, 2:].clone()
+    alone[0] = WORDS.eos()
+    previous[1] = torch.cat(
+        [alone.new_full((2,), WORDS.pad()), alone] if left else [alone, alone[:2] * 0 + WORDS.pad()]
+    )
+    found = model(src, lengths, previous)[0][1, 2:] if left else model(src, lengths, previous)[0][1, :4]
+    source = src[1][src[1] != WORDS.pad()][None]
+    expected = model(source, lengths[1:], alone[None])[0][0]
+    torch.testing.assert_close(found, expected, rtol=0, atol=1e-9)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_activation_checkpoints_have_the_same_gradients(kind):
+    gradients = []
+    for checkpointed in (False, True):
+        torch.manual_seed(0)
+        model = build(0, **KINDS[kind], checkpoint_activations=checkpointed, dropout=0.0).train()
+        src, lengths = sources([7, 3], left=True)
+        previous = prefixes(2, 6)
+        previous[1, :2] = WORDS.pad()
+        model(src, lengths, previous)[0][0].square().sum().backward()
+        gradients.append({name: parameter.grad for name, parameter in model.named_parameters()})
+    for name, gradient in gradients[0].items():
+        torch.testing.assert_close(gradients[1][name], gradient, rtol=0, atol=1e-9)
