@@ -211,6 +211,8 @@ def _trainings(args, prepared: Prepared, out: Path, beginning) -> list[Training]
         chosen = recipe.flags(args.arch, max_update)
         if model:
             del chosen["--arch"]
+        if args.minutes and max_update:  # a rate that is still rising when the minutes are over would be wasted
+            chosen["--warmup-updates"] = str(min(int(chosen["--warmup-updates"]), max(1, max_update // 5)))
         source, target = corpus.languages
         parts = [
             *tool("train", prepared.folder, "--user-dir", FOLDER, "--task", "translation", "-s", source, "-t", target),
