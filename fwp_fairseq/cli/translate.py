@@ -57,10 +57,8 @@ def add_arguments(parser) -> None:
         "so that it takes the same time at any length (default: what the model says, or all)",
     )  # fmt: skip
     parser.add_argument(
-        "--int8", action="store_true",
-        help="large linear layers in eight bits, on a CPU; their inputs share one scale in a batch, so a translation "
-        "can depend on the lines that it is batched with",
-    )  # fmt: skip
+        "--int8", action="store_true", help="large linear layers in int8, on a CPU, each position with its own scale"
+    )
     parser.add_argument("--cpu", action="store_true", help="even where there is a GPU")
 
 

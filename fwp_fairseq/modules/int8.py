@@ -1,8 +1,9 @@
-"""Linear layers in eight bits, for decoding on a CPU."""
+"""Linear layers in int8, for decoding on a CPU."""
 
 import warnings
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from .large_linears import LargeLinear, replace_
@@ -11,16 +12,19 @@ _LARGEST_INT8 = 127
 # PyTorch asks every argument of an operator for __torch_function__. Packed weights lack it, and their answer, an
 # exception, takes longer than a product with few rows; this value says that there is nothing to call.
 torch.ScriptObject.__torch_function__ = torch._C._disabled_torch_function_impl
-# The operator itself, without PyTorch's look at each argument for what cannot be here.
-_linear = torch.ops.quantized.linear_dynamic._op
+# The operators themselves, without PyTorch's look at each argument for what cannot be here.
+_fixed = torch.ops.quantized.linear_with_input_q_dq_qweight_dq_output_fp32._op
+_dynamic = torch.ops.quantized.linear_dynamic._op
+_TINY = torch.finfo(torch.float32).tiny
 
 
 class Int8Linear(LargeLinear):
-    """y = W x + b with W and x in eight bits, by PyTorch's own kernels.
+    """y = W x + b with W and x in int8, by PyTorch's own kernels.
 
-    Each row of W has a scale of its own, found once; x has one scale and one zero point per call. Sums are exact
-    integers; the result is float32. There is nothing to train. ``weight`` and ``bias`` give what is computed with in
-    float32, for code that reads them.
+    Each row of W has a scale of its own, computed once, and each row of x one for each call, its largest number: a row
+    of y depends on its own row of x alone, and NaN or infinity in one row stays there. Sums are exact integers; the
+    result is float32. There is nothing to train. ``weight`` and ``bias`` give what is computed with in float32, for
+    code that reads them.
 
     Cost: a quarter of the memory of W, and of the time to read it. With AMX half of the memory, because oneDNN keeps W
     in two forms.
@@ -30,21 +34,26 @@ class Int8Linear(LargeLinear):
         super().__init__(linear)
         weight = linear.weight.detach()
         if weight.dtype != torch.float32:
-            raise ValueError(f"the model is {weight.dtype}, expected torch.float32: eight bits replace half precision")
-        scales = weight.abs().amax(1).clamp(min=torch.finfo(weight.dtype).tiny) / _LARGEST_INT8
+            raise ValueError(f"the model is {weight.dtype}, expected torch.float32: int8 replaces half precision")
+        scales = weight.abs().amax(1).clamp(min=_TINY) / _LARGEST_INT8
         zeros = torch.zeros_like(scales, dtype=torch.int64)
         with warnings.catch_warnings():
             # PyTorch plans to move these tensors to another package (github.com/pytorch/pytorch/issues/184982).
             warnings.filterwarnings("ignore", ".*quantize_per_channel")
             whole = torch.quantize_per_channel(weight, scales, zeros, 0, torch.qint8)
-        self.packed = self.pack(whole, None if linear.bias is None else linear.bias.detach())
+        self.offset = None if linear.bias is None else linear.bias.detach()
+        self.packed = self.pack(whole, None)
+
+    @property
+    def by_onednn(self) -> bool:
+        """True with AMX, where oneDNN takes half of FBGEMM's time for 64 rows and more, elsewhere up to twice."""
+        return torch.cpu._is_amx_tile_supported() and "onednn" in torch.backends.quantized.supported_engines
 
     def pack(self, weight: Tensor, bias: Tensor | None) -> torch.ScriptObject:
-        """Lays weights out for oneDNN's kernels where the processor has AMX, else for those that PyTorch would take."""
+        """Prepacks weights for oneDNN's kernels where the processor has AMX, else for those that PyTorch would take."""
         quantized = torch.backends.quantized
         before = quantized.engine
-        # With AMX, oneDNN's take half of FBGEMM's time for 64 rows and more, and without it up to twice as much.
-        if torch.cpu._is_amx_tile_supported() and "onednn" in quantized.supported_engines:
+        if self.by_onednn:
             quantized.engine = "onednn"
         try:
             return torch.ops.quantized.linear_prepack(weight, bias)
@@ -57,8 +66,19 @@ class Int8Linear(LargeLinear):
     def forward(self, x: Tensor) -> Tensor:
         if not x.numel():  # from which oneDNN takes a dimension away
             return x.new_empty(*x.shape[:-1], self.out_features)
-        # Seven bits of x, because two products of eight overflow the sums of CPUs without VNNI.
-        return _linear(x, self.packed, True)
+        largest = x.abs().amax(-1, keepdim=True).clamp_min(_TINY)
+        y = self._product(x / largest)
+        return y * largest if self.offset is None else torch.addcmul(self.offset, y, largest)
+
+    def _product(self, x: Tensor) -> Tensor:
+        """W x of numbers from -1 to 1, all of one scale."""
+        if self.by_onednn:  # whose scale is from the range of all its numbers, hence the last row
+            ends = F.pad(x.new_tensor([[-1.0, 1.0]]), (0, self.in_features - 2))
+            rows = torch.cat([x.reshape(-1, self.in_features).nan_to_num(), ends])
+            return _dynamic(rows, self.packed, True)[:-1].view(*x.shape[:-1], self.out_features)
+        # Seven bits of x without VNNI, because two products of eight overflow the sums of these CPUs.
+        largest = 127 if torch.cpu._is_vnni_supported() else 63
+        return _fixed(x, 1 / largest, largest + 1, self.packed)
 
     @property
     def weight(self) -> Tensor:
@@ -66,7 +86,7 @@ class Int8Linear(LargeLinear):
 
     @property
     def bias(self) -> Tensor | None:
-        return self.unpacked()[1]
+        return self.offset
 
 
 def quantize_(model: nn.Module) -> list[str]:

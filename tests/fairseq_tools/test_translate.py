@@ -97,6 +97,21 @@ def test_eight_bits(tools, mixed, text, monkeypatch, capsys):
     assert "--int8 changes nothing: no linear layer has 1,000,000,000 weights or more" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("int8", [False, True])
+def test_a_translation_does_not_depend_on_its_neighbours(tools, mixed, text, monkeypatch, int8):
+    monkeypatch.setattr(large_linears, "SMALLEST", 1)
+    import_plugin()
+    given = (tools.folder / "mixed/checkpoint_best.pt", tools.folder / "bin", str(tools.folder / "spm.model"))
+    models = [Translator(*given, {"beam": 2}, tokens, int8, None, "cpu") for tokens in (60, 4000)]
+    lines = [models[0].encode(line) for line in text.splitlines()[:12]]
+    alone = [next(iter(models[0].translate([line], lambda _: None)))[0] for line in lines]
+    for order in (range(12), range(11, -1, -1), (3, 3, 7, 0, 11)):
+        for model in models:
+            for i, (best, *_) in zip(order, model.translate([lines[i] for i in order], lambda _: None), strict=True):
+                assert best.text == alone[i].text
+                assert best.score == pytest.approx(alone[i].score, abs=1e-4)
+
+
 def test_a_document(text, translate):
     a, b, c, *_ = text.splitlines()
     a, b, c = (f"{line.strip(' .')}." for line in (a, b, c))

@@ -11,10 +11,11 @@ from fwp_fairseq.modules.int8 import Int8Linear, quantize_
 from fwp_fairseq.modules.large_linears import SMALLEST
 
 
-@pytest.fixture(params=[False, True], autouse=True)
+@pytest.fixture(params=["amx", "vnni", "neither"], autouse=True)
 def amx(request, monkeypatch):
-    monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda: request.param)
-    return request.param
+    monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda: request.param == "amx")
+    monkeypatch.setattr(torch.cpu, "_is_vnni_supported", lambda: request.param != "neither")
+    return request.param == "amx"
 
 
 @pytest.mark.parametrize("inputs, outputs, bias", [(512, 512, True), (64, 4096, False), (2048, 128, True)])
@@ -44,6 +45,22 @@ def test_outliers_of_one_row_do_not_cost_the_others():
     x = torch.randn(4, 512)
     error = (Int8Linear(linear)(x) - linear(x))[:, 1:].detach()
     assert error.square().mean().sqrt() < 0.02 * linear(x)[:, 1:].std()
+
+
+@pytest.mark.parametrize("bias", [True, False])
+def test_a_row_depends_on_no_other_row(bias):
+    torch.manual_seed(1)
+    int8 = Int8Linear(nn.Linear(512, 600, bias=bias))
+    x = torch.randn(6, 5, 512) * torch.logspace(-30, 30, 30).view(6, 5, 1)
+    x[0, 1], x[2, 3], x[4, 4, 7], x[5, 0, 0] = 0, torch.nan, torch.inf, -torch.inf
+    alone = torch.stack([int8(row[None])[0] for row in x.flatten(0, 1)]).view(6, 5, 600)
+    for chosen in ([slice(None)], [slice(2, 3)], [slice(None, None, 2), torch.tensor([4, 0, 3])]):
+        assert torch.equal(int8(x[tuple(chosen)]).nan_to_num(), alone[tuple(chosen)].nan_to_num())
+    finite = x.isfinite().all(-1)
+    assert alone[finite].isfinite().all() and alone[~finite].isnan().any(-1).all()
+    exact = nn.functional.linear(x.double(), int8.weight.double(), int8.bias.double() if bias else None)
+    error = (alone.double() - exact)[finite].abs().amax(-1)
+    assert (error <= 0.05 * x.double()[finite].abs().amax(-1) + 1e-6).all()
 
 
 def test_what_is_read_of_it_is_what_it_computes_with():
