@@ -38,9 +38,7 @@ from .parameters import complete, refuse_not_finite
 from .plugin import import_plugin
 from .training_flags import training_flags
 
-# What fast weights add to attention: of the feature map, of a fast net, and in all, which is what fairseq's has not.
-_MAP = re.compile(r".*\.memory\.features\..*")
-_NET = re.compile(r".*\.memory\.(?!(features|beta_proj|decay)\.|(weight|bias)$).*")
+# The parameters of attention that fairseq's own does not have.
 _OURS = re.compile(r".*_attn\.(?!(q|k|v|out)_proj\.|bias_[kv]$).*")
 # The models that can be converted, each with the model of this plugin that has all of its parameters by the same names.
 _FAMILIES = {
@@ -179,17 +177,17 @@ def _own_parameters(parameters: dict, model, before: argparse.Namespace, after: 
     attentions = {f"{name}.": module for name, module in model.named_modules() if isinstance(module, ours)}
     for prefix, attention in attentions.items():
         new = {prefix + name: tensor for name, tensor in attention.state_dict().items()}
-        same_map = same_net = False
+        kept = {}
         if isinstance(attention, SiteAttention):
             mine, theirs = new_options[attention.site], old_options.get(attention.site)
             same_map = _same(mine, theirs, "feature_map")
             same_net = same_map and _same(mine, theirs, "fast_net", "fast_net_depth", "recurrent")
-        kept = {}
-        for kind, same in ((_MAP, same_map), (_NET, same_net)):
-            names = [name for name in new if kind.fullmatch(name)]
-            # All are kept or none, because random features belong to the seed that is saved with them.
-            fits = all(name in parameters and parameters[name].shape == new[name].shape for name in names)
-            kept |= dict.fromkeys(names, same and fits)
+            memory = attention.memory
+            for entries, same in ((memory.map_entries(), same_map), (memory.net_entries(), same_net)):
+                names = [f"{prefix}memory.{name}" for name in entries]
+                # All are kept or none, because random features belong to the seed that is saved with them.
+                fits = all(name in parameters and parameters[name].shape == new[name].shape for name in names)
+                kept |= dict.fromkeys(names, same and fits)
         dtype = parameters[f"{prefix}q_proj.weight"].dtype
         learned = {prefix + name for name, _ in attention.named_parameters()}
         for name, tensor in new.items():

@@ -64,6 +64,14 @@ class Memory(nn.Module):
         self.decay = Decay(sizes.inputs, sizes.heads) if "alpha" in strengths else None
         self.slow: nn.Linear | None = None
 
+    def map_entries(self) -> set[str]:
+        """Returns the names of those entries of the state dict that belong to the feature map."""
+        return {name for name in self.state_dict() if name.startswith("features.")}
+
+    def net_entries(self) -> set[str]:
+        """Returns the names of those entries of the state dict that belong to a fast net; none for other memories."""
+        return set()
+
     def forward(self, method: str, *arguments: Any, **named: Any) -> Any:
         """Runs a method by its name, after the hooks of the module."""
         return getattr(self, method)(*arguments, **named)

@@ -60,6 +60,10 @@ class FastNet(Memory):
         if self.slow is not None:
             start(self.slow, partial(_draw_parts, heads=self.heads, widths=[*self.widths.values()], gain=sizes.gain))
 
+    def net_entries(self) -> set[str]:
+        rule = tuple(f"{name}." for name in ("beta_proj", "decay"))
+        return {name for name in self.state_dict() if not name.startswith(rule)} - self.map_entries()
+
     def build(self) -> None:
         """Creates the modules of a subclass."""
 
