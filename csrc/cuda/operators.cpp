@@ -80,6 +80,19 @@ struct Launches {
 // most_bytes hold it. It has more heads if cached_bytes hold the workspace of more.
 constexpr int64_t cached_bytes = 64 << 20, large_bytes = 1 << 30, most_bytes = int64_t(4) << 30;
 
+// Whether one launch serves the call: no states, few tokens, maps that it makes itself, rows of whole 16 bytes, and no
+// more shared memory than every device gives. Gradients of DPFP go back through up to two neighbours.
+bool short_serves(const Call& c, bool backward) {
+  constexpr int most_bytes = 99 * 1024, most_backward_nu = 2;
+  const int most = backward ? most_backward_tokens : most_forward_tokens;
+  const bool states = c.initial_W || c.W || c.grad_W, made = c.map != Map::favor && c.map != Map::softmax_pair;
+  const bool results =
+      backward ? c.grad_out.aligned && c.grad_q.aligned && c.grad_k.aligned && c.grad_v.aligned : c.out.aligned;
+  return !states && made && (!backward || c.nu <= most_backward_nu) && std::min(c.targets, c.sources) > 0 &&
+         std::max(c.targets, c.sources) <= most && c.type != Type::float32 && c.q.aligned && c.k.aligned &&
+         c.v.aligned && results && bytes_of_short(c) <= most_bytes;
+}
+
 struct Operators {
   template <class Describe>
   static void run(const Problem& p, const Tensor& q, const Describe& describe, bool backward) {
@@ -96,6 +109,7 @@ struct Operators {
     constexpr int64_t most = std::numeric_limits<int>::max() - chunk;  // kernels count in int
     for (int64_t size : {p.batch * p.heads, p.targets, p.sources})
       TORCH_CHECK_VALUE(size <= most, p.op, ": ", size, " heads or tokens, expected at most ", most, " on CUDA");
+    if (short_serves(call, backward)) return start(p.op, run_short, call);
     Tensor turned;
     if (call.projection) {
       const auto floats = q.options().dtype(at::kFloat);

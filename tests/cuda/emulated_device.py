@@ -109,6 +109,17 @@ def translated(started: bool = False) -> list[str]:
     return _LIBRARY.fwp_shim_translated(int(started)).decode().split()
 
 
+def shared_bytes() -> int:
+    """The shared memory that a block of the last launch had."""
+    return _LIBRARY.fwp_shim_shared_bytes()
+
+
+def executed() -> int:
+    """The instructions that warps of translated kernels have executed since the last call."""
+    _LIBRARY.fwp_shim_executed.restype = ctypes.c_uint64
+    return _LIBRARY.fwp_shim_executed()
+
+
 def watched(without: str = ""):
     """A context in which a race is an error; the barriers at the places ``without`` are left out."""
     return compiled.watched(_LIBRARY, without=without)

@@ -22,6 +22,8 @@ _TYPES = {
 _SPECIAL = {"%tid.x": "uint32_t(thread_index())", "%ctaid.x": "uint32_t(block_index())"}
 _COMPARED = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
 _BINARY = {"add": "+", "sub": "-", "mul": "*", "div": "/", "rem": "%", "and": "&", "or": "|", "xor": "^"}
+_UNCOUNTED = ("alignas", "uint64_t", "(void)", "executed")
+_OF_HALVES = {"mul": "multiply_halves", "max": "larger_halves", "min": "smaller_halves"}
 _FUNCTIONS = {"sqrt": "std::sqrt", "ex2": "std::exp2", "rcp": "1.f / ", "abs": "absolute", "neg": "-", "not": "~"}
 
 
@@ -43,7 +45,24 @@ class Kernel:
 
     def __init__(self, name: str, body: str, source: str):
         self.name, self.source, self.places = name, source, 0
-        self.lines = [line for text in body.splitlines() for line in self._line(text.partition("//")[0].strip())]
+        self.lines = []
+        block = 0  # where the last block of instructions without a branch begins; what it executes is counted there
+        for text in body.splitlines():
+            lines = self._line(text.partition("//")[0].strip())
+            if any(line.endswith(":;") for line in lines):
+                block = self._count(block)
+            self.lines += lines
+            if any("goto " in line or line == "return;" for line in lines):
+                block = self._count(block)
+        self._count(block)
+
+    def _count(self, begin: int) -> int:
+        """Has the instructions of the lines from ``begin`` on counted when they are executed; returns the next line."""
+        first = begin + any(line.endswith(":;") for line in self.lines[begin : begin + 1])
+        count = sum(not line.startswith(_UNCOUNTED) for line in self.lines[first:])
+        if count:
+            self.lines.insert(first, f"executed += {count};")
+        return len(self.lines)
 
     def read(self, operand: str, kind: str) -> str:
         """The operand's value as a C++ expression of the PTX type ``kind``."""
@@ -118,9 +137,10 @@ class Kernel:
             name = "load_matrices_transposed" if "trans" in op else "load_matrices"
             return f"{{ uint32_t found[4]; {name}(found, {self.address(a[1], 'shared')}, {self._place()}); {end} }}"
         lists = zip(a[1:], ("b32", "b32", "f32"), strict=True)
+        name = "mma_half" if "f16" in op else "mma_bfloat16"
         x, y, c = ([self.read(n, kind) for n in operands(names[1:-1])] for names, kind in lists)
         given = f"{{{', '.join(x)}}}, {', '.join(y)}, {self._place()}"
-        return f"{{ float found[4] = {{{', '.join(c)}}}; mma_bfloat16(found, {given}); {end} }}"
+        return f"{{ float found[4] = {{{', '.join(c)}}}; {name}(found, {given}); {end} }}"
 
     def _memory(self, op: list[str], a: list[str]) -> str:
         space, kind = op[1], _TYPES[op[-1]]
@@ -140,6 +160,9 @@ class Kernel:
             low, high = (self.read(one, "u16") for one in operands(a[0][1:-1]))
             return f"uint32_t({low}) | uint32_t({high}) << 16"
         kind = op[-1]
+        if kind == "f16x2":
+            x = [self.read(one, "u32") for one in a]
+            return f"{_OF_HALVES[op[0]]}({', '.join(x)})"
         number = "u" + kind[1:] if kind[0] == "s" and op[0] in ("add", "sub", "mul", "mad", "shl") else kind
         x = [self.read(one, number) for one in a]
         match op:
@@ -172,6 +195,8 @@ class Kernel:
                 return f"{either} || {plain}" if compared[2:] == "u" else f"!{either} && {plain}"
             case ["min" | "max", _]:
                 return f"{'std::f' if kind == 'f32' else 'std::'}{op[0]}({x[0]}, {x[1]})"
+            case ["prmt", _]:
+                return f"chosen_bytes({x[0]}, {x[1]}, {x[2]})"
             case ["not", "pred"]:
                 return f"!{x[0]}"
         if op[0] in _BINARY:
@@ -183,8 +208,9 @@ class Kernel:
         match to, of:
             case "f32", "f16":
                 return f"from_half({self.read(a[0], 'u16')})"
-            case "bf16x2", _:
-                return f"pack_bfloat16s({self.read(a[1], of)}, {self.read(a[0], of)})"
+            case (("bf16x2" | "f16x2"), _):
+                name = "pack_halves" if to == "f16x2" else "pack_bfloat16s"
+                return f"{name}({self.read(a[1], of)}, {self.read(a[0], of)})"
             case (("f16" | "bf16"), _):
                 return f"{'to_half' if to == 'f16' else 'to_bfloat16'}({self.read(a[0], of)})"
             case "f32", "f32":
@@ -197,9 +223,9 @@ class Kernel:
 def translated(ptx: str, source: str) -> str:
     """The C++ of all kernels of a file, which puts them on the shim's list."""
     found = ['#include "shim/ptx.h"', "using namespace fwp::gpu;"]
-    for name, body in re.findall(r"\.entry (\w+)\(.*?\n\{\n(.*?)\n\}\n", ptx, re.S):
+    for name, body in re.findall(r"\.entry (\w+)\(.*?\n\{\n(.*?)\n\}\n(?!\s*// end inline asm)", ptx, re.S):
         begin = f"static void run_{name}(const void* parameter) {{\nchar* const shared = shim::shared(0);"
-        begin += "\nuint64_t tmp;\n(void)shared, (void)tmp;"
+        begin += "\nuint64_t tmp;\n(void)shared, (void)tmp;\nshim::Executed executed;"
         lines = Kernel(name, body, source).lines
         found.append(
             "\n".join([begin, *lines, "}", f'static const shim::Translation of_{name}("{name}", run_{name});'])

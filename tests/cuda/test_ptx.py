@@ -3,10 +3,12 @@
 import pytest
 import torch
 
+from fwp_fairseq import ops
 from fwp_fairseq.ops import self_check
+from fwp_fairseq.ops.call import CORRECTING
 from tests.cuda import test_recurrence_glue as recurrences
 from tests.cuda import test_row_function_glue as row_functions
-from tests.cuda.cases import compare, emulated, make
+from tests.cuda.cases import DPFP, RULES, compare, emulated, make
 
 if emulated is None or not emulated.translated():
     pytest.skip("test_emulated_device.py runs these tests", allow_module_level=True)
@@ -26,6 +28,33 @@ def test_rows(feature_map):
     options = {"m": 8} if feature_map == "favor" else {}
     x, phi = make("gated", 70, 70, dtype=torch.float16, H=1, d_key=8, feature_map=(feature_map, options))
     compare("gated", x, phi, causal=False, normalize_output=True, looser=2)
+
+
+@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("length, feature_map", [(20, ("dpfp", {"nu": 1})), (50, ("elu", {})), (100, DPFP)], ids=str)
+def test_short_sentences(rule, length, feature_map):
+    x, phi = make(rule, length, length, dtype=torch.bfloat16, H=1, d_key=16, feature_map=feature_map)
+    compare(rule, x, phi, looser=2)
+
+
+# Of 32 tokens and 256 features: what issuing takes on a GPU is in proportion.
+INSTRUCTIONS = {"sum": (4500, 11000), "delta": (7000, 18000), "gated": (9000, 22000), "gated_delta": (14000, 36000)}
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_instructions_of_a_head(rule):
+    """Forward and backward, of all warps: PTX as nvcc makes it, of which the assembler may need more or fewer."""
+    x, phi = make(rule, 32, 32, dtype=torch.bfloat16, H=1, d_key=64, d_value=64)
+    x = {name: y.cuda().requires_grad_() for name, y in x.items()}
+    emulated.executed()
+    out, _ = getattr(ops, f"{rule}_rule")(
+        *x.values(), feature_map=phi.cuda(), normalize_features=rule in CORRECTING,
+        normalize_output=rule not in CORRECTING, backend="native",
+    )  # fmt: skip
+    forward = emulated.executed()
+    torch.autograd.grad(out, list(x.values()), torch.ones_like(out))
+    counts = forward, emulated.executed()
+    assert all(count <= most for count, most in zip(counts, INSTRUCTIONS[rule], strict=True)), counts
 
 
 @pytest.mark.parametrize("d", [8, 40, 100])

@@ -44,8 +44,18 @@ def decode(rule: str, d_key: int, d_value: int) -> list[torch.Tensor]:
     return [out, site.cache.W.cpu(), site.cache.z.cpu()]
 
 
+def short_calls(rule: str) -> list[torch.Tensor]:
+    """Calls that one launch serves in each direction, of two slabs of features and two tiles of values."""
+    found = []
+    for length, options in ((40, {}), (20, {"causal": False}), (33, {"normalize_output": True})):
+        x, phi = make(rule, length, length, dtype=torch.bfloat16, H=1, d_key=32, d_value=72)
+        options = dict(causal=True, normalize_features=True, normalize_output=False, return_state=False) | options
+        found += run(rule, x, phi, backend="native", device="cuda", **options).values()
+    return found
+
+
 def all_calls(rule: str) -> list[torch.Tensor]:
-    found = call(rule, 40) + call(rule, 80, features=False) + call(rule, 70, causal=False)
+    found = short_calls(rule) + call(rule, 40) + call(rule, 80, features=False) + call(rule, 70, causal=False)
     return found + call(rule, 20, everything=False) + decode(rule, 16, 70) + decode(rule, 64, 64)
 
 

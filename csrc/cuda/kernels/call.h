@@ -101,6 +101,15 @@ enum class Stage { rows, rows_back, walk, keys, outputs, outputs_back, walk_back
 const char* run_rows(Stage step, const Call& call, void* stream);
 const char* run_forward(Stage step, const Call& call, void* stream);
 const char* run_backward(Stage step, const Call& call, void* stream);
+// Sentences in one launch: the forward of up to 128 tokens, the backward (if there is a grad_out) of up to 64; shared
+// memory of a block.
+constexpr int most_forward_tokens = 128, most_backward_tokens = 64;
+constexpr int short_rows(const Call& c) {
+  const int tokens = c.targets > c.sources ? c.targets : c.sources;
+  return tokens <= 32 ? 32 : tokens <= 64 ? 64 : 128;
+}
+const char* run_short(const Call& call, void* stream);
+int bytes_of_short(const Call& call);
 int bytes_of_rows(const Call& call);  // of shared memory of a block, the most of all steps
 int bytes_of_block(const Call& call);
 const char* missing_code();  // why the device has no code of the kernels, or null

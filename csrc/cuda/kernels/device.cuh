@@ -2,8 +2,8 @@
 // tests/cuda/shim/device.h, which runs the same kernel sources on the CPU for the tests. All 32 lanes of a warp take
 // part in every primitive that exchanges data between lanes. Kernels use nothing else of CUDA.
 //
-// mma.sync fragments, lane = 4 g + t:   A 16 x 16: (g, 2t..) (g+8, 2t..) (g, 2t+8..) (g+8, 2t+8..), two bfloat16 each
-//                                       B 16 x 8:  (2t.., g) (2t+8.., g), two bfloat16 each
+// mma.sync fragments, lane = 4 g + t:   A 16 x 16: (g, 2t..) (g+8, 2t..) (g, 2t+8..) (g+8, 2t+8..), two numbers each
+//                                       B 16 x 8:  (2t.., g) (2t+8.., g), two numbers each
 //                                       C 16 x 8:  (g, 2t) (g, 2t+1) (g+8, 2t) (g+8, 2t+1), float
 #pragma once
 
@@ -57,6 +57,7 @@ FWP_DEVICE void require(bool holds, const char* /*what*/) {
 }
 
 FWP_DEVICE float float_of(uint32_t x) { return __uint_as_float(x); }
+FWP_DEVICE uint32_t bits_of(float x) { return __float_as_uint(x); }
 
 FWP_DEVICE uint16_t to_half(float x) { return __half_as_ushort(__float2half_rn(x)); }
 FWP_DEVICE float from_half(uint16_t x) { return __half2float(__ushort_as_half(x)); }
@@ -67,8 +68,20 @@ FWP_DEVICE uint32_t pack_bfloat16s(float a, float b) {
   const __nv_bfloat162 x = __floats2bfloat162_rn(a, b);
   return *reinterpret_cast<const uint32_t*>(&x);
 }
+// The same with halves.
+FWP_DEVICE __half2 halves(uint32_t x) { return *reinterpret_cast<const __half2*>(&x); }
+FWP_DEVICE uint32_t word_of(__half2 x) { return *reinterpret_cast<const uint32_t*>(&x); }
+FWP_DEVICE uint32_t pack_halves(float a, float b) { return word_of(__floats2half2_rn(a, b)); }
+FWP_DEVICE float first_half(uint32_t x) { return from_half(uint16_t(x)); }
+FWP_DEVICE float second_half(uint32_t x) { return from_half(uint16_t(x >> 16)); }
+FWP_DEVICE uint32_t multiply_halves(uint32_t x, uint32_t y) { return word_of(__hmul2(halves(x), halves(y))); }
+FWP_DEVICE uint32_t positive_halves(uint32_t x) { return word_of(__hmax2_nan(halves(x), halves(0))); }  // or 0
+FWP_DEVICE uint32_t negative_halves(uint32_t x) { return word_of(__hmin2_nan(halves(x), halves(0))); }
+// The second number of x and the first one of y.
+FWP_DEVICE uint32_t straddle(uint32_t x, uint32_t y) { return __byte_perm(x, y, 0x5432); }
 FWP_DEVICE float exponential(float x) { return expf(x); }
 FWP_DEVICE float square_root(float x) { return sqrtf(x); }
+FWP_DEVICE float absolute(float x) { return fabsf(x); }
 FWP_DEVICE float larger(float x, float y) { return fmaxf(x, y); }  // the other one where one is NaN
 
 // Starts to copy 16 bytes of memory into shared memory; both addresses are multiples of 16. The thread finds what it
@@ -82,6 +95,12 @@ FWP_DEVICE void copies_arrived() { asm volatile("cp.async.wait_all;" ::: "memory
 // c += A B
 FWP_DEVICE void mma_bfloat16(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
   asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3},{%4,%5,%6,%7},{%8,%9},{%0,%1,%2,%3};"
+               : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+               : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+// The same, of halves.
+FWP_DEVICE void mma_half(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
+  asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3},{%4,%5,%6,%7},{%8,%9},{%0,%1,%2,%3};"
                : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
                : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }

@@ -73,13 +73,16 @@ void entry() {
   std::abort();
 }
 
-void mma(Thread* warp) {
+void mma(Thread* warp, bool halves) {
   float A[product_rows][most_products], B[most_products][product_columns], C[product_rows][product_columns];
   for (int l = 0; l < warp_size; ++l) {
     const int g = l / 4, t = l % 4;
     const Lane& lane = warp[l].lane;
     for (int half = 0; half < 2; ++half) {
-      const auto number = [&](int i) { return from_bfloat16(uint16_t(lane.in[i] >> 16 * half)); };
+      const auto number = [&](int i) {
+        const uint16_t bits = uint16_t(lane.in[i] >> 16 * half);
+        return halves ? from_half(bits) : from_bfloat16(bits);
+      };
       for (int i = 0; i < 4; ++i) A[g + 8 * (i & 1)][2 * t + half + 8 * (i >> 1)] = number(i);
       for (int i = 0; i < 2; ++i) B[2 * t + half + 8 * i][g] = number(4 + i);
     }
@@ -136,7 +139,8 @@ void exchange(Op op, Thread* warp) {
       }
       break;
     case Op::mma_bfloat16:
-      mma(warp);
+    case Op::mma_half:
+      mma(warp, op == Op::mma_half);
       break;
     case Op::load_matrices:
     case Op::load_matrices_transposed:
@@ -245,6 +249,8 @@ Lane& lane() {
 }
 int thread() { return machine().current; }
 int block() { return machine().block; }
+
+int shared_bytes() { return machine().shared_bytes; }
 
 char* shared(int bytes) {
   Machine& m = machine();

@@ -33,7 +33,7 @@ struct Site {
 
 [[noreturn]] void fail(const char* message);
 
-enum class Op { sync_warp, shuffle, shuffle_xor, mma_bfloat16, load_matrices, load_matrices_transposed };
+enum class Op { sync_warp, shuffle, shuffle_xor, mma_bfloat16, mma_half, load_matrices, load_matrices_transposed };
 
 // What the lanes of a warp hand in and get back.
 struct Lane {
@@ -61,6 +61,7 @@ void finish_copies();
 int thread();
 int block();
 char* shared(int bytes);
+int shared_bytes();
 
 extern const float* const half_values;  // of all 65536 halves
 extern const char*
@@ -128,6 +129,20 @@ inline uint16_t to_bfloat16(float x) {
 }
 inline float from_bfloat16(uint16_t x) { return float_of(uint32_t(x) << 16); }
 inline uint32_t pack_bfloat16s(float a, float b) { return to_bfloat16(a) | uint32_t(to_bfloat16(b)) << 16; }
+inline uint32_t pack_halves(float a, float b) { return to_half(a) | uint32_t(to_half(b)) << 16; }
+inline float first_half(uint32_t x) { return from_half(uint16_t(x)); }
+inline float second_half(uint32_t x) { return from_half(uint16_t(x >> 16)); }
+inline uint32_t multiply_halves(uint32_t x, uint32_t y) {
+  return pack_halves(first_half(x) * first_half(y), second_half(x) * second_half(y));
+}
+// Halves whose sign is that of `sign`; others, but for NaN, become 0.
+inline uint32_t halves_of_sign(uint32_t x, uint32_t sign) {
+  const auto one = [&](uint32_t y) { return (y & 0x8000) == sign || (y & 0x7fff) > 0x7c00 ? y : 0; };
+  return one(x & 0xffff) | one(x >> 16) << 16;
+}
+inline uint32_t positive_halves(uint32_t x) { return halves_of_sign(x, 0); }
+inline uint32_t negative_halves(uint32_t x) { return halves_of_sign(x, 0x8000); }
+inline uint32_t straddle(uint32_t x, uint32_t y) { return x >> 16 | y << 16; }
 inline float exponential(float x) { return std::exp(x); }
 inline float absolute(float x) { return std::fabs(x); }
 inline float square_root(float x) { return std::sqrt(x); }
@@ -136,13 +151,19 @@ inline float larger(float x, float y) { return std::fmax(x, y); }
 inline void start_copy(void* to, const void* from) { shim::start_copy(to, from); }
 inline void copies_arrived() { shim::finish_copies(); }
 
-inline void mma_bfloat16(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1, Site site = Site::here()) {
+inline void multiply(shim::Op op, float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1, Site site) {
   shim::Lane& own = shim::lane();
   const uint32_t operands[6] = {a[0], a[1], a[2], a[3], b0, b1};
   std::memcpy(own.in, operands, sizeof operands);
   std::memcpy(own.in + 6, c, sizeof c);
-  shim::meet(shim::Op::mma_bfloat16, site);
+  shim::meet(op, site);
   std::memcpy(c, own.out, sizeof c);
+}
+inline void mma_bfloat16(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1, Site site = Site::here()) {
+  multiply(shim::Op::mma_bfloat16, c, a, b0, b1, site);
+}
+inline void mma_half(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1, Site site = Site::here()) {
+  multiply(shim::Op::mma_half, c, a, b0, b1, site);
 }
 inline void load_matrices(uint32_t (&x)[4], const void* row, Site site = Site::here()) {
   shim::Lane& own = shim::lane();

@@ -49,3 +49,6 @@ extern "C" void fwp_shim_device(int major, int minor, int shared_memory, int mul
   fwp::gpu::shim::device = {major, minor, shared_memory, multiprocessors};
   fwp::gpu::shim::missing_code = text.empty() ? nullptr : text.c_str();
 }
+
+// Of a block of the last launch.
+extern "C" int fwp_shim_shared_bytes() { return fwp::gpu::shim::shared_bytes(); }

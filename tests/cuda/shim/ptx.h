@@ -15,6 +15,13 @@ namespace shim {
 struct Translation {
   Translation(const char* name, Translated kernel);
 };
+
+// Counts what a thread executes; at its end, of a warp what the lane with most has executed (translated.cpp).
+struct Executed {
+  uint64_t count = 0;
+  void operator+=(uint64_t some) { count += some; }
+  ~Executed();
+};
 }  // namespace shim
 
 // A register is the low bits of a word.
@@ -31,6 +38,27 @@ template <class T> void set(uint64_t& word, T x) {
 template <class T, int count> T* aligned(char* at) {
   if (reinterpret_cast<std::uintptr_t>(at) % (count * sizeof(T))) shim::fail("an access is not aligned");
   return reinterpret_cast<T*>(at);
+}
+
+// The larger or smaller of two halves, NaN where one is.
+template <class F> uint32_t of_halves(uint32_t x, uint32_t y, F f) {
+  const float a[2] = {first_half(x), second_half(x)}, b[2] = {first_half(y), second_half(y)};
+  float found[2];
+  for (int i = 0; i < 2; ++i) found[i] = a[i] != a[i] || b[i] != b[i] ? NAN : f(a[i], b[i]);
+  return pack_halves(found[0], found[1]);
+}
+inline uint32_t larger_halves(uint32_t x, uint32_t y) {
+  return of_halves(x, y, [](float a, float b) { return std::max(a, b); });
+}
+inline uint32_t smaller_halves(uint32_t x, uint32_t y) {
+  return of_halves(x, y, [](float a, float b) { return std::min(a, b); });
+}
+// prmt: byte i of the result is the one of x (0 to 3) or y (4 to 7) that digit i of `which` names.
+inline uint32_t chosen_bytes(uint32_t x, uint32_t y, uint32_t which) {
+  const uint64_t both = x | uint64_t(y) << 32;
+  uint32_t found = 0;
+  for (int i = 0; i < 4; ++i) found |= uint32_t(both >> 8 * (which >> 4 * i & 7) & 0xff) << 8 * i;
+  return found;
 }
 
 // By the type's width or more, nothing is left but the sign.

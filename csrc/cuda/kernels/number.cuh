@@ -1,0 +1,93 @@
+// Operands of the products of short sentences: halves, which have 11 bits, in tiles of shared memory. A power of two for
+// each row or tile brings numbers of any size into their range; products are multiplied with what undoes it.
+#pragma once
+
+#include "device.cuh"
+#include "mma.cuh"
+
+namespace fwp::gpu {
+
+struct alignas(16) Eight {  // halves, or numbers of the call's type
+  uint32_t w[4];
+};
+FWP_DEVICE Eight& eight(uint16_t* x) { return *reinterpret_cast<Eight*>(x); }
+FWP_DEVICE const Eight& eight(const void* x) { return *static_cast<const Eight*>(x); }
+
+// The power of two that brings numbers of at most this magnitude below 2^to, and what undoes it.
+FWP_DEVICE float power_for(float most, int to) {
+  int e = int(bits_of(most) >> 23) - 127;
+  e = most == 0 ? 0 : e < -60 ? -60 : e > 100 ? 100 : e;
+  return float_of(uint32_t(127 + to - 1 - e) << 23);
+}
+FWP_DEVICE float undone(float power) { return float_of((254u << 23) - bits_of(power)); }
+
+// What lies between a number and the halves nearest to it.
+FWP_DEVICE uint32_t rest_of(float a, float b, uint32_t high) {
+  return pack_halves(a - first_half(high), b - second_half(high));
+}
+// Two 8-column strips of own rows as the left operand of a product over their 16 columns, or what is left of them.
+FWP_DEVICE void pack_operand(uint32_t (&A)[4], const float (&x)[4], const float (&y)[4]) {
+  A[0] = pack_halves(x[0], x[1]), A[1] = pack_halves(x[2], x[3]);
+  A[2] = pack_halves(y[0], y[1]), A[3] = pack_halves(y[2], y[3]);
+}
+FWP_DEVICE void pack_rest(uint32_t (&A)[4], const uint32_t (&high)[4], const float (&x)[4], const float (&y)[4]) {
+  A[0] = rest_of(x[0], x[1], high[0]), A[1] = rest_of(x[2], x[3], high[1]);
+  A[2] = rest_of(y[0], y[1], high[2]), A[3] = rest_of(y[2], y[3], high[3]);
+}
+template <int N> FWP_DEVICE void clear(Strip<N>& x) {
+  FWP_UNROLL (int n = 0; n < N; ++n)
+    FWP_UNROLL (int i = 0; i < 4; ++i) x[n][i] = 0;
+}
+
+// What lanes of a warp hand to load_matrices. Own rows are 16, from `row` on.
+struct Fragments {
+  const int thread, lane, warp, g, t, row, near, far, r8;
+
+  FWP_DEVICE Fragments()
+      : thread(thread_index()), lane(thread % 32), warp(warp_index()), g(lane / 4), t(lane % 4), row(16 * warp),
+        near(8 * (lane / 8 % 2)), far(8 * (lane / 16)), r8(lane % 8) {}
+
+  // A left operand of 16 rows from r on, and of 16 columns from k on; or of a matrix that is stored turned.
+  FWP_DEVICE void left(uint32_t (&A)[4], const uint16_t* a, int ld, int r, int k) const {
+    load_matrices(A, a + (r + near + r8) * ld + k + far);
+  }
+  FWP_DEVICE void left_turned(uint32_t (&A)[4], const uint16_t* a, int ld, int r, int k) const {
+    load_matrices_transposed(A, a + (k + far + r8) * ld + r + near);
+  }
+  // A right operand of 16 rows from k on, and of 16 columns from n on; or of a matrix that is stored turned.
+  FWP_DEVICE void right(uint32_t (&B)[4], const uint16_t* b, int ld, int k, int n) const {
+    load_matrices_transposed(B, b + (k + near + r8) * ld + n + far);
+  }
+  FWP_DEVICE void right_turned(uint32_t (&B)[4], const uint16_t* b, int ld, int k, int n) const {
+    load_matrices(B, b + (n + far + r8) * ld + k + near);
+  }
+  // sum += A B of 16 columns, from strip n on
+  template <int N> FWP_DEVICE void add(Strip<N>& sum, int n, const uint32_t (&A)[4], const uint32_t (&B)[4]) const {
+    mma_half(sum[n], A, B[0], B[1]);
+    mma_half(sum[n + 1], A, B[2], B[3]);
+  }
+  // sum += A B, A of 16 columns and B of 64 from row k on
+  FWP_DEVICE void add_row(Strip<8>& sum, const uint32_t (&A)[4], const uint16_t* b, int k) const {
+    FWP_UNROLL (int n = 0; n < 4; ++n) {
+      uint32_t B[4];
+      right(B, b, tile_ld, k, 16 * n);
+      add(sum, 2 * n, A, B);
+    }
+  }
+  // Own rows to a tile.
+  template <int N> FWP_DEVICE void put(uint16_t* to, int ld, const Strip<N>& x) const {
+    FWP_UNROLL (int n = 0; n < N; ++n)
+      FWP_UNROLL (int r = 0; r < 2; ++r)
+        *reinterpret_cast<uint32_t*>(to + (row + g + 8 * r) * ld + 8 * n + 2 * t) =
+            pack_halves(x[n][2 * r], x[n][2 * r + 1]);
+  }
+};
+template <class F> FWP_DEVICE void of_four(float (&x)[2], F f) {  // over the lanes that have a row
+  FWP_UNROLL (int r = 0; r < 2; ++r)
+    FWP_UNROLL (int mask = 1; mask < 4; mask *= 2) x[r] = f(x[r], shuffle_xor(x[r], mask));
+}
+FWP_DEVICE void sum_of_four(float (&x)[2]) {
+  of_four(x, [](float a, float b) { return a + b; });
+}
+
+}  // namespace fwp::gpu

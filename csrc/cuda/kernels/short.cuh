@@ -1,0 +1,245 @@
+// What forward and backward of a sentence of up to ROWS queries and keys share: a block has a head, a warp 16 rows of
+// queries and of keys. Equations: ../README.md.
+#pragma once
+
+#include "maps.cuh"
+
+namespace fwp::gpu {
+
+// Columns of matrices of keys by keys in shared memory: 16 more bytes than a multiple of 32.
+template <int ROWS> constexpr int square_ld_of = ROWS + 8;
+
+template <int ROWS, bool CORRECTS, bool DECAYS> struct Short : Slabs<ROWS> {
+  using Base = Slabs<ROWS>;
+  using Base::c, Base::thread, Base::lane, Base::warp, Base::g, Base::t, Base::row, Base::x, Base::phi, Base::of_q,
+      Base::of_k, Base::threads, Base::pieces;
+  static constexpr int tiles = ROWS / 16, square_ld = square_ld_of<ROWS>, blocks = ROWS / 8;
+  using Square = float[2 * tiles][4];  // own rows, a column for each key
+
+  float *beta, *most;  // what a key is written with (0 for pads); a number for each warp
+  // Under rules that decay: what keys keep of earlier writes; products of that from the row's block of 8 keys on, and
+  // up to its end; of whole blocks; and up to the end of all keys.
+  float *keep, *begun, *rest, *whole, *end;
+
+  FWP_DEVICE Short(const Call& call, int head) : Base(call, head) {}
+
+  template <class Take> static FWP_BOTH void lay_vectors(Short* s, Take take) {
+    float* unused;
+    take(s ? s->of_q : unused, 4 * ROWS), take(s ? s->of_k : unused, 4 * ROWS);
+    take(s ? s->beta : unused, 4 * ROWS), take(s ? s->most : unused, 32);
+    if (!DECAYS) return;
+    take(s ? s->keep : unused, 4 * ROWS), take(s ? s->begun : unused, 4 * ROWS);
+    take(s ? s->rest : unused, 4 * ROWS), take(s ? s->end : unused, 4 * ROWS), take(s ? s->whole : unused, 4 * blocks);
+  }
+
+  // Strengths of all keys; a barrier follows for beta, and this has one for what decays are made of.
+  FWP_DEVICE void load_strengths() const {
+    if (thread < ROWS) {
+      const bool there = this->is_there(thread, true);
+      beta[thread] = !there ? 0.f : c.beta.data ? c.beta.data[this->offset(c.beta, thread, c.sources)] : 1.f;
+      if constexpr (DECAYS)
+        keep[thread] = !there                ? 1.f
+                       : takes_alpha(c.rule) ? c.alpha.data[this->offset(c.alpha, thread, c.sources)]
+                                             : 1 - beta[thread];
+    }
+    if constexpr (DECAYS) {
+      sync_block();
+      if (thread < ROWS) {
+        const int first = thread / 8 * 8;
+        float before = 1, after = 1;
+        FWP_UNROLL (int j = 0; j < 8; ++j) {
+          const float y = keep[first + j];
+          if (first + j <= thread) before *= y;
+          else after *= y;
+        }
+        begun[thread] = before, rest[thread] = after;
+        if (thread % 8 == 7) whole[thread / 8] = before;
+        float left = 1;
+        if (!c.causal)
+          FWP_ROLLED (int j = thread + 1; j < ROWS; ++j) left *= keep[j];
+        end[thread] = left;
+      }
+    }
+  }
+  // Calls f(n, i, D) for own rows of D (decay.cuh), strip n and number i: 1 on the diagonal and above it. Products as they
+  // stand, of what is left within the row's block of 8 keys, of whole blocks, and within the key's block.
+  template <class F> FWP_DEVICE void each_decay(F f) const {
+    FWP_UNROLL (int r = 0; r < 2; ++r) {
+      const int own = 2 * warp + r;
+      float left = begun[row + g + 8 * r], d[2] = {1, 1};
+      FWP_UNROLL (int j = 1; j < 8; ++j) {
+        const float y = keep[8 * own + j];
+        FWP_UNROLL (int i = 0; i < 2; ++i)
+          if (j > 2 * t + i && j <= g) d[i] *= y;
+      }
+      FWP_UNROLL (int n = 2 * tiles - 1; n >= 0; --n) {
+        if (n > own) continue;
+        if (n < own) {
+          const Float2 y = *reinterpret_cast<const Float2*>(rest + 8 * n + 2 * t);
+          d[0] = left * y.x, d[1] = left * y.y;
+          left *= whole[n];
+        }
+        f(n, 2 * r, d[0]), f(n, 2 * r + 1, d[1]);
+      }
+    }
+  }
+  // What a query finds of a key. Not causal, it reads after all keys.
+  template <class F> FWP_DEVICE void each_read_decay(F f) const {
+    if (c.causal) return each_decay(f);
+    FWP_UNROLL (int n = 0; n < 2 * tiles; ++n)
+      FWP_UNROLL (int i = 0; i < 4; ++i) f(n, i, end[8 * n + 2 * t + i % 2]);
+  }
+  FWP_DEVICE int last_tile() const { return c.causal ? warp : tiles - 1; }
+
+  // Products of features of all slabs: own rows of Q K^T and, below the diagonal, of K K^T; and row sums of features.
+  FWP_DEVICE void meet(Square& p, Square& a, float (&sum_q)[4], float (&sum_k)[4]) const {
+    constexpr uint32_t one = 0x3c003c00u;
+    const int last = last_tile(), slabs = slabs_of(c);
+    const bool sums = c.normalize_features;
+    FWP_ROLLED (int s = 0; s < slabs; ++s) {
+      this->make(s);
+      sync_block();
+      const int columns = this->columns(s);
+      FWP_ROLLED (int k = 0; k < columns; k += 16) {
+        uint32_t Q[4], K[4];
+        this->left(Q, phi, tile_ld, row, k);
+        if (CORRECTS || sums) this->left(K, phi, tile_ld, ROWS + row, k);
+        if (sums) mma_half(sum_q, Q, one, one), mma_half(sum_k, K, one, one);
+        FWP_UNROLL (int n = 0; n < tiles; ++n) {
+          if (n > last && (!CORRECTS || n > warp)) continue;
+          uint32_t B[4];
+          this->right_turned(B, phi, tile_ld, k, ROWS + 16 * n);
+          if (n <= last) this->add(p, 2 * n, Q, B);
+          if constexpr (CORRECTS)
+            if (n <= warp) this->add(a, 2 * n, K, B);
+        }
+      }
+      sync_block();
+    }
+  }
+  // By what own rows of features are multiplied, from their sums.
+  FWP_DEVICE float norm_of(float of, float sum) const {
+    return c.normalize_features ? inverse_of(sum * of + c.eps) * of : of;
+  }
+
+  // T = (I + L)^-1 for own rows of L, below the diagonal rate A: in halves, and in `low` what is left of them. Blocks of
+  // 16 are inverted in float, and joined by products of both parts:  T_i = -(T_ii L_i) T  for what stands before the
+  // diagonal. `floats` has 320 for each warp. A barrier before: that memory is free. One follows.
+  FWP_DEVICE void invert(const Square& a, const float (&rate)[2], uint16_t* T, uint16_t* low, float* floats) const {
+    constexpr int ld = 20;
+    float* const L = floats + 16 * ld * warp;
+    FWP_UNROLL (int n = 0; n < 2 * tiles; ++n)
+      FWP_UNROLL (int r = 0; r < 2; ++r) {
+        const float y = rate[r] * a[n][2 * r], z = rate[r] * a[n][2 * r + 1];
+        if (n / 2 < warp) put_pair(T, low, row + g + 8 * r, 8 * n + 2 * t, y, z);
+        if (n / 2 == warp) *reinterpret_cast<Float2*>(L + (g + 8 * r) * ld + 8 * (n % 2) + 2 * t) = {y, z};
+      }
+    sync_warp();
+    invert_block(L, lane < 16 ? T : low, lane < 16);
+    sync_warp();
+    Square y;
+    clear(y);
+    uint32_t A[2][4];
+    this->left(A[0], T, square_ld, row, row), this->left(A[1], low, square_ld, row, row);
+    FWP_UNROLL (int n = 0; n < tiles - 1; ++n)
+      if (n < warp) add_pairs(y, n, A, T, low, row);
+    sync_warp();
+    Square own;
+    clear(own);
+    FWP_ROLLED (int i = 0; i < tiles; ++i) {
+      if (warp == i)
+        FWP_UNROLL (int n = 0; n < 2 * tiles - 2; ++n)
+          if (n / 2 < i)
+            FWP_UNROLL (int r = 0; r < 2; ++r)
+              put_pair(T, low, row + g + 8 * r, 8 * n + 2 * t, own[n][2 * r], own[n][2 * r + 1]);
+      sync_block();
+      if (warp <= i) continue;
+      float some[2][4] = {};
+      FWP_UNROLL (int n = 0; n < 2 * tiles; ++n)
+        if (n / 2 == i)
+          FWP_UNROLL (int j = 0; j < 4; ++j) some[n % 2][j] = -y[n][j];
+      pack_operand(A[0], some[0], some[1]);
+      pack_rest(A[1], A[0], some[0], some[1]);
+      FWP_UNROLL (int n = 0; n < tiles - 1; ++n)
+        if (n <= i) add_pairs(own, n, A, T, low, 16 * i);
+    }
+  }
+  FWP_DEVICE void put_pair(uint16_t* T, uint16_t* low, int r, int column, float y, float z) const {
+    const uint32_t high = pack_halves(y, z);
+    *reinterpret_cast<uint32_t*>(T + r * square_ld + column) = high;
+    *reinterpret_cast<uint32_t*>(low + r * square_ld + column) = rest_of(y, z, high);
+  }
+  // sum += A B of 16 columns from 16 n on, over 16 rows of B from k on, all of them pairs
+  FWP_DEVICE void add_pairs(Square& sum, int n, const uint32_t (&A)[2][4], const uint16_t* T, const uint16_t* low,
+                            int k) const {
+    uint32_t B[4], C[4];
+    this->right(B, T, square_ld, k, 16 * n), this->right(C, low, square_ld, k, 16 * n);
+    this->add(sum, 2 * n, A[1], B);
+    this->add(sum, 2 * n, A[0], C);
+    this->add(sum, 2 * n, A[0], B);
+  }
+  // Two lanes make a column, of which one puts the halves and one what is left of them.
+  FWP_DEVICE void invert_block(const float* L, uint16_t* to, bool high) const {
+    float y[16];
+    const int j = lane % 16;
+    FWP_UNROLL (int i = 0; i < 16; ++i) {
+      y[i] = i == j ? 1.f : 0.f;
+      FWP_UNROLL (int k = 0; k < i; ++k) y[i] -= L[i * 20 + k] * y[k];
+    }
+    FWP_UNROLL (int i = 0; i < 16; ++i) {
+      const uint16_t half = to_half(y[i]);
+      to[(row + i) * square_ld + row + j] = high ? half : to_half(y[i] - from_half(half));
+    }
+  }
+
+  // Multiplies a tile, of numbers of the call's type that this thread has copied, with by[row], if there is a `by`, and a
+  // power of two, which it returns. Barriers: it has one, and one follows.
+  static constexpr int columns_power = 7;
+  FWP_DEVICE float scale_columns(uint16_t* tile, const float* by) const {
+    float largest = 0, y[8];
+    uint16_t* const first = tile + this->first_row() * tile_ld + this->column();
+    FWP_ROLLED (int m = 0; m < pieces; ++m) {
+      unpack(c.type, eight(first + m * Base::across * tile_ld), y);
+      float some = 0;
+      FWP_UNROLL (int n = 0; n < 8; ++n) some = larger(some, absolute(y[n]));
+      largest = larger(largest, by ? some * absolute(by[this->first_row() + m * Base::across]) : some);
+    }
+    const float power = shared_power(largest, columns_power);
+    FWP_ROLLED (int m = 0; m < pieces; ++m) {
+      uint16_t* const piece = first + m * Base::across * tile_ld;
+      unpack(c.type, eight(piece), y);
+      const float z = by ? power * by[this->first_row() + m * Base::across] : power;
+      Eight out;
+      FWP_UNROLL (int n = 0; n < 4; ++n) out.w[n] = pack_halves(y[2 * n] * z, y[2 * n + 1] * z);
+      eight(piece) = out;
+    }
+    return power;
+  }
+  // One for all threads; has a barrier, and one has to come before the next call.
+  FWP_DEVICE float shared_power(float largest, int to) const {
+    FWP_UNROLL (int mask = 1; mask < 32; mask *= 2) largest = larger(largest, shuffle_xor(largest, mask));
+    if (lane == 0) most[warp] = largest;
+    sync_block();
+    FWP_UNROLL (int w = 0; w < tiles; ++w) largest = larger(largest, most[w]);
+    return power_for(largest, to);
+  }
+  // Own rows of 64 columns from `first` on to memory, times by[r], through a tile of which a warp has its rows.
+  FWP_DEVICE void store_columns(const Rows<void>& to, uint16_t* through, const Strip<8>& y, const float (&by)[2],
+                                int length, int first) const {
+    FWP_UNROLL (int r = 0; r < 2; ++r)
+      FWP_UNROLL (int n = 0; n < 8; ++n)
+        *reinterpret_cast<uint32_t*>(through + (row + g + 8 * r) * tile_ld + 8 * n + 2 * t) =
+            pack_two(c.type, times(by[r], y[n][2 * r]), times(by[r], y[n][2 * r + 1]));
+    sync_warp();
+    const int column = lane % 8 * 8;
+    FWP_ROLLED (int r = row + lane / 8; r < row + 16; r += 4) {
+      if (r < length && first + column < c.d_value)
+        *reinterpret_cast<Eight*>(static_cast<uint16_t*>(to.data) + this->offset(to, r, length) + first + column) =
+            eight(through + r * tile_ld + column);
+    }
+    sync_warp();
+  }
+  static FWP_DEVICE float times(float by, float y) { return by == 0 ? 0.f : by * y; }
+};
+
+}  // namespace fwp::gpu

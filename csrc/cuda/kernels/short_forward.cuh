@@ -1,0 +1,144 @@
+// The forward of a sentence in one launch: a block has a head.
+#pragma once
+
+#include "short.cuh"
+
+namespace fwp::gpu {
+
+template <int ROWS, bool CORRECTS, bool DECAYS> struct ShortForward : Short<ROWS, CORRECTS, DECAYS> {
+  using Base = Short<ROWS, CORRECTS, DECAYS>;
+  using Base::c, Base::warp, Base::g, Base::t, Base::row, Base::x, Base::phi, Base::of_q, Base::of_k, Base::beta,
+      Base::tiles, Base::square_ld;
+  using typename Base::Square;
+  uint16_t* v;  // values; what is written in their place
+
+  FWP_BOTH static int lay(ShortForward* s, char* base, const Call& c) {
+    int used = 0;
+    const auto take = [&](auto*& pointer, int bytes) {
+      pointer = reinterpret_cast<std::remove_reference_t<decltype(pointer)>>(base + used);
+      used += bytes;
+    };
+    uint16_t* unused;
+    // x becomes outputs and, of T, what halves leave; phi becomes T.
+    int inputs = tile_ld;
+    if (is_dpfp(c) && 2 * x_ld(c) > inputs) inputs = 2 * x_ld(c);
+    if (CORRECTS && square_ld > inputs) inputs = square_ld;
+    take(s ? s->x : unused, 2 * ROWS * inputs), take(s ? s->phi : unused, 2 * 2 * ROWS * tile_ld);
+    take(s ? s->v : unused, 2 * ROWS * tile_ld);
+    Base::lay_vectors(s, take);
+    return used;
+  }
+  FWP_DEVICE ShortForward(const Call& call, int head) : Base(call, head) {
+    lay(this, shared_memory(lay(nullptr, nullptr, call)), call);
+  }
+
+  FWP_DEVICE void start_values(int first) const { this->start_rows(v, tile_ld, c.v, true, first, c.d_value); }
+
+  FWP_DEVICE void run() const {
+    this->start_inputs();
+    this->load_strengths();
+    copies_arrived();
+    this->scale_inputs();
+    if (!CORRECTS) start_values(0);
+    sync_block();
+    uint32_t P[tiles][4];
+    float norm[2], rate[2];
+    read(P, norm, rate);
+    const int last = this->last_tile();
+    FWP_ROLLED (int first = 0; first < c.d_value; first += chunk) {
+      if (CORRECTS || first > 0) start_values(first);
+      copies_arrived();
+      const float by = undone(this->scale_columns(v, CORRECTS ? beta : nullptr));
+      sync_block();
+      if constexpr (CORRECTS) write();
+      Strip<8> o;
+      clear(o);
+      FWP_UNROLL (int k = 0; k < tiles; ++k)
+        if (k <= last) this->add_row(o, P[k], v, 16 * k);
+      const float of_rows[2] = {norm[0] * by, norm[1] * by};
+      this->store_columns(c.out, x, o, of_rows, c.targets, first);
+      if (first + chunk < c.d_value) sync_block();
+    }
+  }
+
+  // P as operands (under the gated rule, times what keys are written with), by what outputs have to be multiplied, and T.
+  FWP_DEVICE void read(uint32_t (&P)[tiles][4], float (&norm)[2], float (&rate)[2]) const {
+    Square p, a;
+    clear(p);
+    if constexpr (CORRECTS) clear(a);
+    float sum_q[4] = {}, sum_k[4] = {};
+    this->meet(p, a, sum_q, sum_k);
+    float of_query[2], of_key[2];
+    FWP_UNROLL (int r = 0; r < 2; ++r) {
+      const int token = row + g + 8 * r;
+      of_query[r] = this->norm_of(of_q[token], sum_q[2 * r]), of_key[r] = this->norm_of(of_k[token], sum_k[2 * r]);
+      if (DECAYS && !CORRECTS) of_key[r] *= beta[token];
+    }
+    sync_warp();
+    if (t == 0) of_k[row + g] = of_key[0], of_k[row + g + 8] = of_key[1];
+    sync_block();
+    float largest[2] = {}, found[2] = {};
+    norm[0] = norm[1] = 0;
+    FWP_UNROLL (int n = 0; n < 2 * tiles; ++n) {
+      const Float2 of = *reinterpret_cast<const Float2*>(of_k + 8 * n + 2 * t);
+      FWP_UNROLL (int i = 0; i < 4; ++i) {
+        const int s = 8 * n + 2 * t + i % 2, token = row + g + 8 * (i / 2);
+        const float by = i % 2 ? of.y : of.x;
+        p[n][i] = c.causal && s > token ? 0.f : p[n][i] * of_query[i / 2] * by;
+        if constexpr (CORRECTS) a[n][i] = s < token ? a[n][i] * of_key[i / 2] * by : 0.f;
+      }
+    }
+    if constexpr (DECAYS) {
+      this->each_read_decay([&](int n, int i, float d) { p[n][i] *= d; });
+      if constexpr (CORRECTS) this->each_decay([&](int n, int i, float d) { a[n][i] *= d; });
+    }
+    FWP_UNROLL (int n = 0; n < 2 * tiles; ++n)
+      FWP_UNROLL (int i = 0; i < 4; ++i) {
+        largest[i / 2] = larger(largest[i / 2], absolute(p[n][i]));
+        norm[i / 2] += p[n][i];
+        if constexpr (CORRECTS) found[i / 2] += a[n][i];
+      }
+    sum_of_four(norm);
+    of_four(largest, [](float x, float y) { return larger(x, y); });
+    float power[2];
+    FWP_UNROLL (int r = 0; r < 2; ++r) {
+      power[r] = power_for(largest[r], 8);
+      norm[r] = (c.normalize_output ? inverse_of(norm[r] + c.eps) : 1.f) * undone(power[r]);
+    }
+    FWP_UNROLL (int n = 0; n < 2 * tiles; ++n)
+      FWP_UNROLL (int i = 0; i < 4; ++i) p[n][i] *= power[i / 2];
+    FWP_UNROLL (int k = 0; k < tiles; ++k) pack_operand(P[k], p[2 * k], p[2 * k + 1]);
+    if constexpr (CORRECTS) {
+      sum_of_four(found);
+      FWP_UNROLL (int r = 0; r < 2; ++r) {
+        const float strength = beta[row + g + 8 * r];
+        rate[r] = c.normalize_output ? strength * inverse_of(found[r] + c.eps) : strength;
+      }
+      this->invert(a, rate, phi, x, reinterpret_cast<float*>(v));
+    }
+  }
+  // v <- T v
+  FWP_DEVICE void write() const {
+    Strip<8> u;
+    clear(u);
+    FWP_ROLLED (int k = 0; k <= warp; ++k) {
+      uint32_t A[4];
+      this->left(A, phi, square_ld, row, 16 * k);
+      this->add_row(u, A, v, 16 * k);
+    }
+    sync_block();
+    this->put(v, tile_ld, u);
+    sync_block();
+  }
+};
+
+template <int ROWS> constexpr int short_blocks(bool corrects) {  // of a multiprocessor, at least
+  return ROWS == 32 ? 7 : ROWS == 64 ? (corrects ? 3 : 4) : 1;
+}
+template <int ROWS, bool CORRECTS, bool DECAYS>
+FWP_KERNEL(2 * ROWS, short_blocks<ROWS>(CORRECTS))
+short_forward_kernel(FWP_CONSTANT Call c) {
+  ShortForward<ROWS, CORRECTS, DECAYS>(c, block_index()).run();
+}
+
+}  // namespace fwp::gpu

@@ -1,0 +1,119 @@
+"""Sentences of up to 128 tokens, which one launch serves, against the reference in float64, values and gradients."""
+
+import pytest
+import torch
+from torch import Tensor
+
+from fwp_fairseq import ops
+from fwp_fairseq.ops.call import CORRECTING
+from tests.cuda.cases import DPFP, LIMITS, NORMALIZERS, RULES, compare, emulated, make, mask, run
+from tests.cuda.test_kernels import bounded
+from tests.pairs import covering
+
+pytestmark = [pytest.mark.slow, pytest.mark.needs("native", "cuda")]
+
+LENGTHS = [1, 16, 17, 32, 33, 64, 65, 100, 128]
+MAPS = [None, ("elu", {}), ("relu", {}), *(("dpfp", {"nu": nu}) for nu in (1, 2, 3, 4))]
+WIDTHS = [(8, 8), (16, 72), (64, 64), (72, 136)]  # d_key, d_value
+DEFAULTS = dict(causal=True, normalize_features=True, normalize_output=False, return_state=False)
+
+
+def files(rule: str, x: dict, phi, **options) -> set[str]:
+    """The sources whose barriers the kernels of a call come to."""
+    with emulated.watched():
+        run(rule, x, phi, backend="native", device="cuda", **DEFAULTS | options)
+        return {place.split(":")[0] for _, place in emulated.barriers()}
+
+
+@pytest.mark.skipif(emulated is None, reason="only an emulated device knows which kernels ran")
+@pytest.mark.parametrize("rule", RULES)
+def test_which_kernels_serve(rule):
+    x, phi = make(rule, 128, 128, dtype=torch.bfloat16, H=1)
+    assert "short.cuh" in files(rule, x, phi)
+    for length, options in ((129, {}), (128, {"return_state": True})):
+        x, phi = make(rule, length, length, dtype=torch.bfloat16, H=1)
+        assert "short.cuh" not in files(rule, x, phi, **options)
+
+
+@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize(
+    "length, dtype, feature_map, widths, normalizer, causal, masked",
+    covering(LENGTHS, LIMITS, MAPS, WIDTHS, NORMALIZERS, [True, False], [False, True]),
+    ids=str,
+)
+def test_values_and_gradients(rule, length, dtype, feature_map, widths, normalizer, causal, masked):
+    features, output = bounded(rule, normalizer)
+    output = output and length > 1  # else the gradient of q is a difference of equal numbers
+    x, phi = make(
+        rule, length, length, dtype=dtype, H=1, d_key=widths[0], d_value=widths[1], feature_map=feature_map
+    )  # fmt: skip
+    pads = mask(1, length) if masked and length > 5 else None
+    if pads is not None:
+        for name in x.keys() - {"q"}:
+            x[name].masked_fill_(pads.view(1, length, *[1] * (x[name].dim() - 2)), float("nan"))
+    compare(
+        rule, x, phi, causal=causal, normalize_features=features, normalize_output=output, key_padding_mask=pads,
+        looser=2.5 if length > 1 else 20,  # one key: gradients are differences of nearly equal numbers
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("T, S, normalizer", covering([7, 40, 128], [9, 64, 100], NORMALIZERS[:3]), ids=str)
+def test_cross_attention(rule, T, S, normalizer):
+    features, output = normalizer
+    x, phi = make(rule, T, S, dtype=torch.float16, H=1)
+    compare(
+        rule, x, phi, causal=False, normalize_features=features, normalize_output=output, key_padding_mask=mask(1, S),
+        looser=2,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("length, nu", [(20, 8), (60, 4), (40, 15)], ids=str)
+def test_many_features(rule, length, nu):
+    d_key = 8 if nu == 15 else 64
+    x, phi = make(rule, length, length, dtype=torch.bfloat16, H=1, d_key=d_key, feature_map=("dpfp", {"nu": nu}))
+    compare(rule, x, phi, looser=1.5)
+
+
+@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("length, scale", [(32, 1e-4), (60, 1e4), (128, 1e-4), (100, 1e4)])
+def test_inputs_of_any_magnitude(rule, length, scale):
+    """A power of two for each row and tile keeps operands in the range of halves."""
+    x, phi = make(rule, length, length, dtype=torch.bfloat16, H=1, d_key=64, scale=scale)
+    x["v"].mul_(scale)
+    compare(rule, x, phi, looser=1.5)
+
+
+def decades(x: Tensor) -> Tensor:
+    """Tokens of a head whose sizes lie three decades apart."""
+    size = 10 ** (-3 * torch.rand(x.shape[1], generator=torch.Generator().manual_seed(5)))
+    return x.mul_(size[None, :, None, None].to(x.dtype))
+
+
+@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("length", [30, 60, 120])
+def test_tokens_three_decades_apart(rule, length):
+    """Outputs of small tokens are as exact as those of large ones."""
+    x, phi = make(rule, length, length, dtype=torch.bfloat16, H=1, d_key=64)
+    for name in ("q", "k", "v"):
+        decades(x[name])
+    compare(rule, x, phi, looser=1.5)
+    options = DEFAULTS | {"normalize_output": rule not in CORRECTING}
+    expected = run(rule, x, phi, backend="reference", device="cpu", dtype=torch.float64, **options)["out"]
+    found = run(rule, x, phi, backend="native", device="cuda", **options)["out"]
+    phi.to("cpu")
+    errors = (found.double() - expected).norm(dim=-1) / expected.norm(dim=-1)
+    assert errors.max() <= 4e-3
+
+
+@pytest.mark.skipif(emulated is None, reason="only an emulated device knows how much a launch asks for")
+@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("length, kilobytes", [(32, 24), (64, 47), (128, 94)])
+def test_shared_memory(rule, length, kilobytes):
+    x, phi = make(rule, length, length, dtype=torch.bfloat16, H=1, d_key=64, d_value=64, feature_map=DPFP)
+    with torch.no_grad():
+        names = [n for n in ("q", "k", "v", "beta", "alpha") if n in x]
+        getattr(ops, f"{rule}_rule")(*(x[n].cuda() for n in names), feature_map=phi.cuda(), backend="native")
+    phi.to("cpu")
+    assert emulated.shared_bytes() <= 1000 * kilobytes + (20 * length if "gated" in rule else 0)
