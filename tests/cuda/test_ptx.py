@@ -37,13 +37,19 @@ def test_short_sentences(rule, length, feature_map):
     compare(rule, x, phi, looser=2)
 
 
-# Of 32 tokens and 256 features: what issuing takes on a GPU is in proportion.
-INSTRUCTIONS = {"sum": (4500, 11000), "delta": (7000, 18000), "gated": (9000, 22000), "gated_delta": (14000, 36000)}
+# Forward and backward of a head of 32 tokens and 256 features, by all warps. These are instructions of PTX, which has
+# moves and conversions of addresses that machine code may lack.
+INSTRUCTIONS = {
+    "sum": (9500, 23000),
+    "delta": (12500, 28500),
+    "gated": (10500, 25500),
+    "gated_delta": (14000, 36000),
+}
 
 
 @pytest.mark.parametrize("rule", RULES)
 def test_instructions_of_a_head(rule):
-    """Forward and backward, of all warps: PTX as nvcc makes it, of which the assembler may need more or fewer."""
+    """None of the kernels grows unnoticed."""
     x, phi = make(rule, 32, 32, dtype=torch.bfloat16, H=1, d_key=64, d_value=64)
     x = {name: y.cuda().requires_grad_() for name, y in x.items()}
     emulated.executed()
