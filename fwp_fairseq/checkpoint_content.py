@@ -68,6 +68,8 @@ def _check_number(name: str, value) -> None:
     entry = entry.rpartition(".")[2]
     if state not in _STATES or entry not in _NUMBERS or value is None:
         return
+    if isinstance(value, torch.Tensor) and value.dim() == 0:  # a time that processes have added up
+        value = value.item()
     low, high = (0, _LARGEST_COUNT) if entry in _COUNTS else (-math.inf, math.inf)
     if not isinstance(value, int | float) or not (low <= value <= high or (value != value and entry not in _COUNTS)):
         expected = "a count below 2^31" if entry in _COUNTS else "a number"
