@@ -250,12 +250,14 @@ class FastWeightAttention(nn.Module):
 
     def _projected(self, name: str, x: Tensor, pads: Tensor | None, history: History) -> Tensor:
         """q, k or v (B, L, H, d_key) of inputs in the caller's layout."""
-        y, conv = self._batch_first(self.get_submodule(f"{name}_proj")(x)), getattr(self, f"{name}_conv")
+        y, conv = self.get_submodule(f"{name}_proj")(x), getattr(self, f"{name}_conv")
         if conv is not None:
-            y, after = conv(y, history.get(name), pads)
+            y, after = conv(self._batch_first(y), history.get(name), pads)
+            y = self._batch_first(y)
             if after is not None:
                 history[name] = after
-        return y.unflatten(-1, (self.num_heads, self.head_dim))
+        # The heads are split in the layout of the projection, so that its gradient comes in this layout too.
+        return self._batch_first(y.unflatten(-1, (self.num_heads, self.head_dim)))
 
     def _batch_first(self, x: Tensor) -> Tensor:
         """(B, L, ...) of the caller's layout, or the other way round."""
