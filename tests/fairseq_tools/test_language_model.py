@@ -23,7 +23,9 @@ def train(tools):
     ).ok()
 
     def run(folder, *arguments):
-        return tools.run("train", "lm", *tools.user_dir, *MODEL, *TRAINING, "--save-dir", folder, *arguments)
+        # A kind has its own rule.
+        model = MODEL[: MODEL.index("--fwp-update-rule")] if "--fwp-decoder" in arguments else MODEL
+        return tools.run("train", "lm", *tools.user_dir, *model, *TRAINING, "--save-dir", folder, *arguments)
 
     return run
 

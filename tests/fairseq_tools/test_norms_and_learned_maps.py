@@ -10,29 +10,18 @@ from tests.fairseq_tools.test_generation import assert_same_translations
 
 # Every mechanism is at one site at least.
 BY_FLAGS = {
-    "encoder_feature_map": "hedgehog",
-    "decoder_feature_map": "t2r",
-    "decoder_d_dot": 20,
-    "decoder_qk_norm": "l2",
-    "decoder_update_rule": "gated_delta",
-    "decoder_beta_range": "0-2",
-    "cross_feature_map": "hedgehog",
-    "cross_d_dot": 6,
+    "encoder": "hedgehog",
+    "decoder": "t2r,d-dot=20,qk-norm=l2,update-rule=gated_delta,beta-range=0-2",
+    "cross": "hedgehog,d-dot=6",
 }
 BY_YAML = {
     "feature_map": "dpfp",
     "update_rule": "delta",
     "normalizer": "l2",
     "output_norm": "rms",
-    "decoder_fast_net": "lstm",
-    "encoder_feature_map": "rfa",
-    "encoder_update_rule": "gated",
-    "encoder_passes": "both-ways",
-    "cross_feature_map": "favor",
-    "cross_directions": "fixed",
-    "cross_qk_norm": "l2",
-    "cross_update_rule": "sum",
-    "cross_normalizer": "sum",
+    "decoder": "fast-net=lstm",
+    "encoder": "rfa,update-rule=gated,normalizer=l2,output-norm=rms,passes=both-ways",
+    "cross": "favor,directions=fixed,qk-norm=l2,update-rule=sum,normalizer=sum,output-norm=rms",
 }
 UPDATES = 30
 
