@@ -1,4 +1,5 @@
-// What the operators share: rules and maps by name, and checks of what these decide: strengths, states, projections.
+// Shared by the operators: rules and maps by name, and checks of the inputs that follow from them: gates, states and
+// projections.
 #pragma once
 
 #include <cmath>

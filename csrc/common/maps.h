@@ -24,18 +24,18 @@ enum class Map : int { FWP_MAPS(FWP_ENUMERATOR) };
 constexpr const char *rule_names[] = {FWP_RULES(FWP_NAME)}, *map_names[] = {FWP_MAPS(FWP_NAME)};
 #undef FWP_NAME
 
-// A rule that corrects takes away what the key held; one that decays leaves a share of all earlier content.
+// A rule that corrects subtracts the value stored under the key; one that decays scales down all earlier content.
 constexpr bool corrects(Rule rule) { return rule == Rule::delta || rule == Rule::gated_delta; }
 constexpr bool decays(Rule rule) { return rule == Rule::gated || rule == Rule::gated_delta; }
-// What a rule takes beside q, k and v: beta, with which a key is written, and alpha, what it leaves of earlier content.
+// The gates of a rule: beta is the write strength of a key, alpha the decay of earlier content.
 constexpr bool takes_beta(Rule rule) { return rule != Rule::sum; }
 constexpr bool takes_alpha(Rule rule) { return rule == Rule::gated_delta; }
 
-// What the width of a map's features means.
+// What follows from the width of a map's features.
 struct Width {
   bool possible;  // whether the map can have features of this width
   std::int64_t nu, m;  // offsets by which base features are rolled, or 0; rows of the projection that it takes, or 0
-  std::int64_t d_cached;  // width of what decoding keeps of a key: its features, or where nu > 0 the key itself
+  std::int64_t d_cached;  // width of a key in decoding's cache: its features, or where nu > 0 the key itself
 };
 
 // Asked once for each call, at the boundary: nowhere else does d_dot become offsets or rows of a projection.

@@ -29,7 +29,7 @@ struct RecurrenceFields {
 };
 
 // The Delta LSTM: `heads` are those of the net, H. z, k, v, beta, what was written, and R have 3 H: gate g of head h is
-// number g H + h. What the fields above call y is h, the output.
+// number g H + h. The fields named y above hold h, the output.
 template <class T, template <class> class Rows>
 struct LstmFields : RecurrenceFields<T, Rows> {
   const T* initial_c;  // (B, H, d); null: zero

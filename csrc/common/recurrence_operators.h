@@ -25,7 +25,7 @@ struct RecurrentSizes {
   std::array<int64_t, 4> rows() const { return {batch, length, heads, d}; }
   std::array<int64_t, 4> matrix() const { return {batch, heads, d, d}; }
   std::array<int64_t, 3> vector() const { return {batch, heads, d}; }
-  // Of the Delta LSTM's net, which has a third of the heads of its gates.
+  // Shapes of the Delta LSTM's net, which has a third as many heads as its gates.
   std::array<int64_t, 4> net_rows() const { return {batch, length, heads / 3, d}; }
   std::array<int64_t, 3> net_vector() const { return {batch, heads / 3, d}; }
 
@@ -92,7 +92,7 @@ std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor, Tensor> recur_backward(
   return {grad_z, grad_k, grad_v, grad_beta, grad_initial_R, grad_initial_y};
 }
 
-// What recur_lstm and its backward are both given: k, v and beta have the three gates' heads one after another.
+// The inputs that recur_lstm and its backward share; k, v and beta hold the heads of the three gates one after another.
 struct LstmInputs {
   const Tensor &k, &v, &beta;
   const OptionalTensor &key_padding_mask, &h, &c;

@@ -15,8 +15,8 @@
 
 namespace fwp {
 
-// What a function is given, and its result to be written: tensors of one shape but for their width, with contiguous
-// rows. softmax_pair is given y, and its backward f and the gradient of f. Every other function is given x, and its
+// The inputs of a function and its result, which is yet to be written: tensors with contiguous rows whose shapes differ
+// in width at most. softmax_pair is given y, and its backward f and the gradient of f. Every other function is given x, and its
 // backward x and the gradient of the result.
 struct RowTensors {
   Tensor x, beside, result;  // a forward has x beside it
@@ -62,8 +62,8 @@ inline Tensor rows_like(const Tensor& x, int64_t width, at::IntArrayRef order) {
   return at::empty_strided(sizes, strides, x.options());
 }
 
-// The function of x. In a backward x is what that is given beside `grad`, the gradient of the function's result: the
-// function's input, or its result if that is softmax_pair. What is returned is as wide as x, or twice as wide, or half.
+// Computes a function of x, or its backward. The backward takes `grad`, the gradient of the function's result, and x: the
+// function's input, or for softmax_pair its result. The tensor returned is as wide as x, twice as wide, or half as wide.
 template <class Device, RowFunction function, bool backward>
 Tensor map_rows(const char* op, const char* name, const Tensor& x, const char* grad_name, const Tensor& grad,
                 double eps) {

@@ -16,7 +16,7 @@ inline bool has_contiguous_rows(const Tensor& x) { return x.size(-1) <= 1 || x.s
 inline bool begins_at_16_bytes(const Tensor& x) {
   return reinterpret_cast<std::uintptr_t>(x.const_data_ptr()) % 16 == 0;
 }
-// Of contiguous tensors, which may be of different types.
+// Whether two contiguous tensors overlap in memory; their types may differ.
 inline bool share_memory(const Tensor& x, const Tensor& y) {
   const auto begin = [](const Tensor& t) { return reinterpret_cast<std::uintptr_t>(t.const_data_ptr()); };
   return x.numel() && y.numel() && begin(x) < begin(y) + y.nbytes() && begin(y) < begin(x) + x.nbytes();

@@ -18,7 +18,7 @@ struct Rows {
   explicit operator bool() const { return data != nullptr; }
 };
 
-// Whether position t of row b is a pad.
+// True if position t of row b is a pad.
 static inline bool is_pad(const Rows<const bool>& mask, std::ptrdiff_t b, std::ptrdiff_t t) {
   return mask && *mask.at(b, t, 0);
 }

@@ -1,5 +1,5 @@
 // One decoding step of one head, over the positions of a block and the state before it. This file is included once per
-// instruction set, see kernels_*.cpp. What is computed and what the cache holds: fwp_fairseq/ops/decoding.py.
+// instruction set, see kernels_*.cpp. fwp_fairseq/ops/decoding.py has the equations and the layout of the cache.
 //
 // A token's features lie side by side in a row, so that positions can be read through a table, each from the row of
 // storage in which it was written. Queries that read the same positions (a query and its key under a rule that

@@ -1,4 +1,4 @@
-// What the CPU's operators share: how a call is filled in and run, a thread's scratch, and a task for each head.
+// Shared by the CPU's operators: filling in and running a call, a thread's scratch, and a task for each head.
 #pragma once
 
 #include <ATen/Dispatch.h>

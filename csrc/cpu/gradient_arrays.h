@@ -1,5 +1,5 @@
-// What the backward of a head works on, beside what the forward does, and sums and transposes of these arrays; the
-// notation is that of head_backward.h.
+// The arrays of a head's backward, beside those of its forward, with their sums and transposes; the notation is that of
+// head_backward.h.
 #pragma once
 
 #include "instruction_set.h"

@@ -56,7 +56,7 @@ template <class T> struct Grams {
     else product<Add>(a.padded, b.padded, features, A, B, b.ld, to, ldp);
   }
 
-  // Whether this is a sentence without a state whose features only the Gram matrices need.
+  // True for a short input without a state, where only the Gram matrices need the features.
   bool groups_features() const {
     const bool grouped = with_map(c.map, [](auto map) { return Phi<map.value>::grouped; });
     return grouped && c.sources <= longest_grouped && c.targets <= longest_grouped && !plan.reads_state &&

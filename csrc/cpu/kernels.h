@@ -14,7 +14,7 @@
 namespace fwp::FWP_NAMESPACE {
 namespace {
 
-// What H, made of a call, a head and an arena, takes of the arena; and what it computes.
+// Scratch size of H, by a dry run on an empty arena.
 template <class H, class C> std::size_t scratch_of(const C& c) {
   Arena<typename H::Number> arena{nullptr};
   H(c, 0, 0, arena);

@@ -60,7 +60,7 @@ template <class T> FWP_INLINE T sum_of_lanes(Vec<T> x) {
   return total;
 }
 
-// Whether x is infinite or NaN.
+// True if x is infinite or NaN.
 template <class T> FWP_INLINE bool is_beyond(T x) { return x - x != 0; }
 
 // relu keeps a NaN, as torch's does.

@@ -24,7 +24,7 @@ template <class T, Map M, bool Rms> struct UnitRow {
     store<T>(row, Phi::template value<OfVectors<T>>(load(row)));
     for (idx j = i; j < n; ++j) phi[j] = row[j - i];
   }
-  // What the squares are multiplied by under the root.
+  // The factor of the sum of squares under the root: 1/n for a mean, 1 for a norm.
   static FWP_INLINE T share(idx n) { return Rms ? 1 / T(n) : T(1); }
   static FWP_INLINE T root(const T* phi, idx n, T eps) {
     return __builtin_sqrt(dot_unpadded(phi, phi, n) * share(n) + (Rms ? eps : T(0)));

@@ -19,7 +19,7 @@ template <class T> struct Window {
   static constexpr idx lanes = width<T>;
   static constexpr T largest_exponent = T(fwp::largest_exponent), lowest = T(-1e30);
 
-  // What one head works on: rows of D numbers.
+  // The arrays of one head, in rows of D numbers.
   struct Place {
     const Call& c;
     idx b, h, D, span;

@@ -11,7 +11,7 @@
 namespace fwp {
 namespace {
 
-// What read_window and its backward are both given.
+// The inputs that read_window and its backward share.
 struct WindowInputs {
   const Tensor &q, &k, &v;
   const OptionalTensor& sums;

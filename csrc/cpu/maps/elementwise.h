@@ -44,7 +44,7 @@ template <class T> struct OfVectors {
 
 // Decoding from features of keys. `D`: the Decoder.
 struct KeptFeatures {
-  // What is kept of a key: `features` of it, which are scaled.
+  // Stores a key in the cache, as its scaled features.
   template <class D, class T> static void keep(const D& d, const T*, const T* features, T, T* kept) {
     for (idx i = 0; i < d.used; ++i) kept[i] = features[i];
   }
