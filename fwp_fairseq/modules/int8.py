@@ -42,6 +42,8 @@ class Int8Linear(LargeLinear):
             warnings.filterwarnings("ignore", ".*quantize_per_channel")
             whole = torch.quantize_per_channel(weight, scales, zeros, 0, torch.qint8)
         self.offset = None if linear.bias is None else linear.bias.detach()
+        # A row that fixes the scale where it is from the range of all numbers.
+        self.ends = F.pad(weight.new_tensor([[-1.0, 1.0]]), (0, self.in_features - 2))
         self.packed = self.pack(whole, None)
 
     @property
@@ -72,9 +74,8 @@ class Int8Linear(LargeLinear):
 
     def _product(self, x: Tensor) -> Tensor:
         """W x of numbers from -1 to 1, all of one scale."""
-        if self.by_onednn:  # whose scale is from the range of all its numbers, hence the last row
-            ends = F.pad(x.new_tensor([[-1.0, 1.0]]), (0, self.in_features - 2))
-            rows = torch.cat([x.reshape(-1, self.in_features).nan_to_num(), ends])
+        if self.by_onednn:
+            rows = torch.cat([x.reshape(-1, self.in_features).nan_to_num(), self.ends])
             return _dynamic(rows, self.packed, True)[:-1].view(*x.shape[:-1], self.out_features)
         # Seven bits of x without VNNI, because two products of eight overflow the sums of these CPUs.
         largest = 127 if torch.cpu._is_vnni_supported() else 63
