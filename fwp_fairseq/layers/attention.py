@@ -1,7 +1,6 @@
 """Multi-head attention with fast weights: projections, norms and one memory."""
 
 import math
-from functools import partial
 from typing import Any
 
 import torch
@@ -11,10 +10,11 @@ from ..contradictions import contradiction
 from ..feature_maps import FEATURE_MAPS, FeatureMap
 from ..kinds import known_kind
 from ..memories import Features, Memory, Sizes, State, build_memory
-from ..memories.start import reset_parts, start, xavier
+from ..memories.start import reset_parts
 from ..ops.state import checked, zeros
 from ..options import OPTIONS, SiteOptions
 from .head_norm import HeadNorm
+from .projections import projection_gain, start_projections
 from .query_key_norm import QueryKeyNorm
 from .short_convolution import CONVOLVED, STATES, History, ShortConvolution
 
@@ -85,8 +85,7 @@ class FastWeightAttention(nn.Module):
             raise ValueError(f"source_dim = {source_dim} contradicts {why}, which has no source; expected None")
         self.embed_dim, self.num_heads, self.head_dim = embed_dim, num_heads, embed_dim // num_heads
         self.source_dim, self.causal, self.options = source_dim or embed_dim, causal, options
-        # As in fairseq: smaller weights if the three projections have the same input width.
-        self.gain = 1 / math.sqrt(2) if self.source_dim == embed_dim else 1.0
+        self.gain = projection_gain(self.source_dim, embed_dim)
         # Random numbers are drawn in this order: features, then projections as fairseq's own module draws them, so that
         # the same seed initialises both alike, then the rest of the memory.
         features = Features(options, self.head_dim, num_heads)
@@ -105,9 +104,7 @@ class FastWeightAttention(nn.Module):
             conv = None if size is None else ShortConvolution(embed_dim, size, causal)
             self.register_module(f"{name}_conv", conv)
         self.dropout_module = nn.Dropout(dropout)
-        for projection in (self.k_proj, self.v_proj, self.q_proj):
-            start(projection, partial(xavier, gain=self.gain))
-        start(self.out_proj, _without_bias)
+        start_projections(self, self.gain)
         self.memory.start_strengths()
 
     def _variance(self) -> float:
@@ -278,11 +275,6 @@ class FastWeightAttention(nn.Module):
         if not isinstance(mask, Tensor) or mask.dtype != torch.bool or tuple(mask.shape) != shape:
             given = f"{mask.dtype} {tuple(mask.shape)}" if isinstance(mask, Tensor) else type(mask).__name__
             raise ValueError(f"key_padding_mask is {given}, expected torch.bool {shape}, True at pads")
-
-
-def _without_bias(linear: nn.Linear) -> None:
-    xavier(linear)
-    nn.init.zeros_(linear.bias)
 
 
 def checked_options(kind: str | SiteOptions, options: dict[str, Any], causal: bool) -> SiteOptions:

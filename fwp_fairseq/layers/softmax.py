@@ -1,6 +1,5 @@
 """Softmax attention with the interface of the layers with fast weights: the baseline to compare them with."""
 
-import math
 from typing import NamedTuple
 
 import torch
@@ -8,6 +7,7 @@ from torch import Tensor, nn
 from torch.nn.functional import scaled_dot_product_attention
 
 from ..ops import state as states
+from .projections import projection_gain, start_projections
 
 
 @states.registered
@@ -51,11 +51,7 @@ class SoftmaxAttention(nn.Module):
         source_dim = source_dim or embed_dim
         self.k_proj, self.v_proj = nn.Linear(source_dim, embed_dim), nn.Linear(source_dim, embed_dim)
         self.q_proj, self.out_proj = nn.Linear(embed_dim, embed_dim), nn.Linear(embed_dim, embed_dim)
-        gain = 1 / math.sqrt(2) if source_dim == embed_dim else 1.0
-        for projection in (self.k_proj, self.v_proj, self.q_proj):
-            nn.init.xavier_uniform_(projection.weight, gain=gain)
-        nn.init.xavier_uniform_(self.out_proj.weight)
-        nn.init.zeros_(self.out_proj.bias)
+        start_projections(self, projection_gain(source_dim, embed_dim))
 
     def forward(
         self,
