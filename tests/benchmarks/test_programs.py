@@ -9,9 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from torch.backends import cuda
 
-import fwp_fairseq
 from benchmarks import (
     attention,
     corpus,
@@ -20,17 +18,13 @@ from benchmarks import (
     decoding,
     decoding_length,
     gate,
-    implementations,
     language_model_training,
     models,
     program,
     recurrent,
     training,
-    update_profile,
-    whole_models,
 )
 from benchmarks.cases import Case
-from benchmarks.clock import Times
 from benchmarks.models import ModelCase
 from fwp_fairseq.ops import backends
 from fwp_fairseq.tables.table import grid
@@ -102,34 +96,6 @@ def test_attention(tmp_path, monkeypatch, capsys):
     lines = capsys.readouterr().out.splitlines()
     for record, line in zip((first, second), (line for line in lines if "float32-sum-16x9-64" in line), strict=True):
         assert line.endswith(f"fastest: {min(record['seconds'], key=record['seconds'].get)}")
-
-
-@pytest.mark.needs("native")
-def test_attention_of_earlier_commits(tmp_path, monkeypatch):
-    """A process for each commit, here with today's package under its name."""
-    monkeypatch.setitem(attention.CASES, "cpu", [BOTH, STEP])
-    home = tmp_path / "commits" / "7e205be"
-    home.mkdir(parents=True)
-    (home / "fwp_fairseq").symlink_to(Path(fwp_fairseq.__file__).parent)
-    arguments = ["--record", str(tmp_path / "results"), "--earlier", str(home.parent), "--against", "softmax"]
-    assert attention.main([*arguments, "--seconds", "0.01"]) == 0
-    whole, step = records.read(tmp_path / "results")
-    names = {"ours", "softmax", "7e205be"}
-    assert set(whole["seconds"]) == set(whole["errors"]) == set(whole["clocks"]) == names
-    assert whole["errors"]["7e205be"] == whole["errors"]["ours"] and set(whole["errors"]["ours"]) == {"rms", "largest"}
-    assert "7e205be" not in step["seconds"]
-    with pytest.raises(SystemExit, match="expected COMMIT/fwp_fairseq in it, found none"):
-        attention.main(["--earlier", str(home)])
-
-
-def test_the_fastest_kernel_for_softmax_attention_is_compared_with():
-    assert implementations.timed_as(["softmax", "torch"], "cpu") == ["softmax", "torch"]
-    names = implementations.timed_as(["softmax", "torch"], "cuda")
-    assert names == ["softmax-flash", "softmax-cudnn", "softmax-efficient", "torch"]
-    assert set(names) < set(implementations.IMPLEMENTATIONS) and set(names[:3]) < set(decode_step.DECODERS)
-    fields = implementations.with_fastest_softmax(Times({"ours": 1, "softmax-flash": 3, "softmax-cudnn": 2}, {}))
-    assert fields["seconds"]["softmax"] == 2 and fields["softmax_kernel"] == "cudnn"
-    assert implementations.with_fastest_softmax(Times({"ours": 1}, {})) == {"seconds": {"ours": 1}, "clocks": {}}
 
 
 @pytest.mark.needs("native")
@@ -209,28 +175,6 @@ def test_a_profile_of_training(data, monkeypatch, tmp_path, capsys):
         assert 0 < record["attention_seconds"] < record["update_seconds"]
         assert record["busy_seconds"] is record["waiting_seconds"] is None  # this is no GPU
     assert f"attention {found[1]['attention_seconds'] * 1e3:.2f} ms" in capsys.readouterr().out
-
-
-def test_time_that_is_covered_counts_once():
-    assert update_profile._covered([(5, 6), (0, 2), (1, 3), (1, 2)]) == 4
-
-
-def test_fairseqs_model_is_timed_with_the_faster_kernels(data, monkeypatch, tmp_path):
-    """On a GPU with those of cuDNN and without; here a stand-in for the clock makes the second ones faster."""
-    monkeypatch.setattr(
-        whole_models, "_choices", lambda row, _: list(whole_models._CHOICES)[: 2 if row == "softmax" else 1]
-    )
-    monkeypatch.setattr(whole_models, "_timed", lambda *_: (2.0 if cuda.cudnn_sdp_enabled() else 1.0, 10))
-    status, (stock, ours) = run(training, TRAINING, "dpfp,d-dot=256 chunked", monkeypatch, tmp_path)
-    assert status == 0 and cuda.cudnn_sdp_enabled()
-    assert (stock["softmax_kernels"], ours["softmax_kernels"]) == ("without cuDNN", "PyTorch's choice")
-    assert stock["seconds"] == MINI.batches and ours["ratio"] == 0.5
-
-
-def test_decoding_on_a_gpu_is_timed_in_batches_of_8_and_64():
-    lengths = (16, 64, 128, 256, 512, 1024)
-    names = [f"base-{length}-{sentences}" for length in lengths for sentences in (8, 64)]
-    assert [case.name for case in decoding_length.WORK.cases["cuda"]] == names
 
 
 def test_decoding_over_the_length(data, monkeypatch, tmp_path):

@@ -27,25 +27,6 @@ def test_every_plot_with_records_has_a_figure():
     assert figures == {name for name, table in TABLES.items() if table.plot and run_rows(table, name, records)}
 
 
-def drawn(name):
-    return TABLES[name].plot(run_rows(TABLES[name], name, read(FOLDER)))
-
-
-def test_the_figure_of_lengths_has_speed_and_memory_of_three_models_on_one_machine():
-    plot = drawn("decoding-length")
-    (memory,) = plot.beside
-    assert [series.label for series in plot.series] == [series.label for series in memory.series]
-    assert len(plot.series) == 3 and plot.title.startswith("speed on one core, ")
-    assert {tuple(sorted(series.points)) for series in plot.series + memory.series} == {(16, 128, 256, 512, 1024)}
-
-
-def test_the_papers_figures_have_a_panel_of_their_own():
-    plot = drawn("bleu_vs_d_dot-multi30k")
-    (paper,) = plot.beside
-    assert "WMT14" in paper.title and {series.label for series in paper.series} == {"ELU+1", "FAVOR+", "DPFP"}
-    assert paper.series[-1].points[512] == (27.1, None) and plot.series[0].points[64][0] > 29
-
-
 @pytest.mark.parametrize("page", ["docs/results.md", "docs/documents_results.md"])
 def test_short_tables_hold_numbers_of_the_tables_of_all_rows(page):
     """Except in the section of ideas that are not in the code, most of which have no record."""

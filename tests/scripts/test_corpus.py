@@ -1,10 +1,7 @@
 """Tests the BPE model of a corpus and the text that it splits into pieces."""
 
-import threading
-
 import pytest
 
-from scripts.common import process
 from scripts.data import corpus, multi30k
 
 
@@ -34,28 +31,6 @@ def test_made_twice_in_different_places_it_is_byte_identical(made_up, tmp_path):
     first = contents(tmp_path / "a")
     assert first == contents(tmp_path / "another" / "place")
     assert {str(path.relative_to(tmp_path / "a")) for path in corpus.outputs(tmp_path / "a")} == set(first)
-
-
-def test_two_at_a_time_make_it_once(made_up, tmp_path, monkeypatch, capsys):
-    begun, go_on = threading.Event(), threading.Event()
-
-    def preprocess(command, log):
-        begun.set()
-        assert go_on.wait(30)
-        (tmp_path / "bin").mkdir()
-        (tmp_path / "bin/dict.de.txt").touch()
-
-    monkeypatch.setattr(process, "run", preprocess)
-    both = [threading.Thread(target=corpus.prepare, args=(tmp_path,)) for _ in range(2)]
-    both[0].start()
-    assert begun.wait(30)
-    both[1].start()
-    both[1].join(0.3)
-    assert both[1].is_alive() and "waiting for another command" in capsys.readouterr().out
-    go_on.set()
-    for one in both:
-        one.join(30)
-    assert capsys.readouterr().out.count("already done") == 2
 
 
 def test_pieces_are_lines_of_the_text(made_up, tmp_path):

@@ -2,16 +2,11 @@
 
 import os
 import re
-import shlex
-import shutil
 import subprocess
-import tarfile
 import time
-from functools import partial
 from pathlib import Path
 
 import pytest
-import torch
 
 from benchmarks.cases import CASES
 from tests.pages import ROOT, block, commands
@@ -21,13 +16,6 @@ PARTS = (
     *("build", "check", "test", "memcheck", "racecheck", "synccheck"),
     *("benchmark", "compare", "peers", "models", "decoding", "profile"),
 )
-
-
-EARLIER = ["7e205be", "93f58bf"]
-
-
-def git(*arguments: str) -> str:
-    return subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True).stdout
 
 
 class StandIns:
@@ -53,10 +41,10 @@ class StandIns:
         path.write_text("\n".join(["#!/bin/sh", *lines, ""]))
         path.chmod(0o755)
 
-    def check(self, *arguments, fails="no call", sleeps="no call", root=ROOT, **variables: str):
+    def check(self, *arguments, fails="no call", sleeps="no call", **variables: str):
         """Runs the script."""
         variables = {**self.environment, "PYTHON": "python", "FAILS": fails, "SLEEPS": sleeps, **variables}
-        command = [root / SCRIPT, *arguments]
+        command = [ROOT / SCRIPT, *arguments]
         return subprocess.run(command, env=variables, capture_output=True, text=True, stdin=subprocess.DEVNULL)
 
     @property
@@ -73,49 +61,6 @@ def test_the_first_run_is_every_part_in_order():
     assert commands(block("csrc/cuda/README.md", "scripts/gpu_check.sh --record DIR build")) == [
         f"{SCRIPT} --record DIR {part}" for part in PARTS
     ]
-
-
-def test_libraries_are_compiled_without_a_gpu(stand, tmp_path):
-    """The commands of the page; the stand-in for Python compiles nothing, so that the archives hold the sources."""
-    lines = commands(block("csrc/cuda/README.md", "scripts/gpu_check.sh --record .gpu --for 9.0 build"))
-    assert [line.split()[-1] for line in lines] == ["build", "earlier"]
-    if not all(git("rev-parse", "--verify", "--quiet", f"{commit}^{{commit}}") for commit in EARLIER):
-        pytest.skip("this clone has not the earlier commits")
-    before = git("worktree", "list")
-    result = stand.check(*shlex.split(lines[1].replace(".gpu", str(tmp_path / "record")))[1:])
-    assert result.returncode == 0, result.stderr
-    names = [archive.name for archive in sorted((tmp_path / "record").glob("*.tgz"))]
-    assert [name[8:15] for name in names] == EARLIER
-    for name in names:
-        with tarfile.open(tmp_path / "record" / name) as archive:
-            assert f"{name[8:48]}/fwp_fairseq/ops/fast_weights.py" in archive.getnames()
-    assert [call.split()[-4:] for call in stand.noted if "setup.py" in call] == [
-        ["setup.py", "--quiet", "build_ext", "--inplace"]
-    ] * 2
-    assert any(call.endswith(" 9.0") for call in stand.noted)  # what finds the device is told not to look for one
-    assert git("worktree", "list") == before
-
-
-def test_earlier_commits_are_compared_with(stand, tmp_path):
-    """Their archives are carried in .gpu, and unpacked for benchmarks.attention."""
-    sources = tmp_path / "copy"
-    for name in ("scripts/gpu_check.sh", "setup.py", "csrc/fast_weights.cpp"):
-        (sources / name).parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy(ROOT / name, sources / name)
-    stand.put(
-        "python",
-        f'echo "$*" >> {stand.calls}',
-        'while [ $# -gt 1 ]; do [ "$1" != --earlier ] || find "$2"; shift; done',
-    )
-    run = partial(stand.check, "compare", root=sources)
-    assert ".gpu has no earlier-COMMIT.tgz" in run().stderr
-    (sources / ".gpu").mkdir()
-    package = tmp_path / ("a" * 40) / "fwp_fairseq"
-    package.mkdir(parents=True)
-    with tarfile.open(sources / ".gpu" / f"earlier-{'a' * 40}.tgz", "w:gz") as archive:
-        archive.add(package, f"{'a' * 40}/fwp_fairseq")
-    result = run()
-    assert result.returncode == 0 and f"/{'a' * 40}/fwp_fairseq" in result.stdout
 
 
 def test_the_shapes_that_are_compared():
@@ -176,11 +121,3 @@ def test_a_part_ends_in_time(stand):
 def test_arguments_are_refused(stand, arguments, named):
     result = stand.check(*arguments)
     assert result.returncode == 2 and named in result.stderr and stand.noted == []
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU")
-def test_a_machine_without_a_gpu(stand, forked_python):
-    result = stand.check("test", PYTHON=str(forked_python.program))
-    assert result.returncode == 1 and result.stderr.startswith("gpu_check.sh: torch")
-    assert "CUDA" in result.stderr and "Traceback" not in result.stderr

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from scripts.common import records
 from scripts.common.commands import flags_of
 from scripts.common.folder import RecipeError
 from scripts.data import sources
@@ -13,7 +14,6 @@ from scripts.experiments.language_models import commands, data, presets, recipe
 from scripts.experiments.language_models.commands import Run
 from scripts.experiments.language_models.rows import BY_NAME, ROWS
 from scripts.experiments.language_models.table import published
-from tests.scripts.recipe_runs import calls, records_in
 
 ALL_PRESETS = list(presets.PRESETS.values())
 ATTENTION = {
@@ -84,23 +84,6 @@ def test_the_words_of_wikitext103_are_read_from_its_archive(tmp_path):
 SMOKE = ["--preset", "smoke", "--cpu"]
 
 
-def test_only_the_text_is_prepared_if_so_asked_and_no_gpu_is_needed(fake_root, monkeypatch, capsys):
-    def prepare(name, folder):
-        (folder / "raw").mkdir(parents=True, exist_ok=True)
-        for split in data.SPLITS:
-            (folder / f"raw/{split}.txt").write_text(TEXT)
-
-    monkeypatch.setattr(data, "prepare", prepare)
-    monkeypatch.setattr("torch.cuda.device_count", lambda: 0)
-    line = ["--preset", "wikitext103"]
-    assert recipe.main(line) == 1
-    assert "--preset wikitext103 takes years on a CPU" in capsys.readouterr().err
-    assert recipe.main([*line, "--prepare", "--out", "a:b"]) == 1
-    assert capsys.readouterr().err.startswith("error: a:b")
-    assert recipe.main([*line, "--prepare"]) == 0
-    assert calls(fake_root) == [] and (fake_root / "runs/language_models/wikitext103/data/raw/train.txt").exists()
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("row", ["linear-delta-carried-medium", "transformer-xl-15"])
 def test_the_real_tools_train_and_evaluate_with_carried_state(real_root, tmp_path, monkeypatch, row):
@@ -113,7 +96,7 @@ def test_the_real_tools_train_and_evaluate_with_carried_state(real_root, tmp_pat
     monkeypatch.setattr(sources, "provide", provide)
     out = tmp_path / "out"
     assert recipe.main([*SMOKE, "--rows", row, "--out", str(out)]) == 0
-    (record,) = records_in(out / "language_models.jsonl")
+    (record,) = records.read_file(out / "language_models.jsonl")
     text = (out / "data/raw/test.txt").read_text()
     assert record["test"]["tokens"] == len(text)
     assert record["test"]["words"] == len(text.split()) + text.count("\n")

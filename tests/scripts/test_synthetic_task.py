@@ -2,11 +2,8 @@
 
 import pytest
 import torch
-import torch.nn.functional as F
 
 from scripts.experiments.synthetic import task
-from scripts.experiments.synthetic.rows import Point
-from scripts.experiments.synthetic.training import evaluate
 
 
 def generator(seed=0):
@@ -47,29 +44,3 @@ def test_evaluation_asks_for_every_key_that_came_but_for_200_at_most(replace, S)
     assert sequence.queries[0].tolist() == distinct[:200]
     for query, answer in zip(sequence.queries[0].tolist(), sequence.answers[0].tolist(), strict=True):
         assert answer == last_value(sequence.keys[0], sequence.values[0], query)
-
-
-class Memory(torch.nn.Module):
-    """A model that answers correctly for keys below ``known``, and with zeros for the others."""
-
-    def __init__(self, S, known):
-        super().__init__()
-        self.S, self.known, self.weight = S, known, torch.nn.Parameter(torch.zeros(1))
-
-    def forward(self, keys, values, queries):
-        out = torch.zeros(*queries.shape, self.S)
-        for row, asked in enumerate(queries):
-            for t, query in enumerate(asked.tolist()):
-                if query < self.known:
-                    out[row, t] = F.one_hot(torch.tensor(last_value(keys[row], values[row], query)), self.S)
-        return out
-
-
-def test_evaluation_loss_is_the_mean_over_batches_of_32():
-    """With 40 keys, the last batch of 8 counts as much as the first one of 32."""
-    point = Point(1, "elu-sum", 40)
-    assert evaluate(Memory(40, 40), point, generator()) == 0
-    assert evaluate(Memory(40, 0), point, generator()) == 0.5
-    assert evaluate(Memory(40, 32), point, generator()) == pytest.approx(0.25)
-    assert evaluate(Memory(40, 16), point, generator()) == pytest.approx((0.25 + 0.5) / 2)
-    assert evaluate(Memory(40, 32), Point(2, "tanh-fwm", 40), generator()) < 0.15

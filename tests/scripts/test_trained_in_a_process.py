@@ -7,16 +7,16 @@ import sys
 
 import pytest
 
+from scripts.common import records
 from scripts.common.runner.run import called
 from scripts.experiments.state_tracking import recipe as state_tracking
 from scripts.experiments.state_tracking import training as parity
 from scripts.experiments.state_tracking.rows import MODELS as NETS
 from tests.pages import ROOT
-from tests.scripts.recipe_runs import records_in
 
 
 def keys(path):
-    return [(r["model"], r["S"], r["seed"]) for r in records_in(path)] if path.exists() else []
+    return [(r["model"], r["S"], r["seed"]) for r in records.read_file(path)] if path.exists() else []
 
 
 @pytest.mark.slow
@@ -36,7 +36,7 @@ def test_a_stopped_command_goes_on_and_doubles_no_record(tmp_path):
     assert keys(path) == [("softmax", 20, 1)]
     done = subprocess.run([*command, "--rows", "softmax-20"], cwd=ROOT, capture_output=True, text=True)
     assert (done.returncode, path.read_text()) == (0, before) and "1 of 1 runs are recorded already" in done.stdout
-    (record,) = records_in(path)
+    (record,) = records.read_file(path)
     assert record["table"] == "synthetic" and record["environment"]["python"] and record["threads"] == 1
     assert record["losses"][-1] <= 0.001
 

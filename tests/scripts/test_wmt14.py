@@ -20,7 +20,6 @@ PAIRS = {
     "nc-v12": [("“Quoted” & so on", "„Zitiert“ & so weiter")] * 20,
     "news": [("What’s up?", "Was ist los?")] * 3,
 }
-KEPT = 40 + 10 + 20
 
 
 def packed(member, pairs, more=("", "")):
@@ -52,28 +51,6 @@ def archives(tmp_path, monkeypatch):
     monkeypatch.setattr(wmt14, "VOCABULARY", 80)
     monkeypatch.setenv("FWP_DATA", str(folder.parent))
     return folder
-
-
-@pytest.mark.slow
-def test_prepared_from_archives_to_binarised_corpus(archives, real_root, tmp_path, capsys):
-    out = tmp_path / "data"
-    wmt14.prepare(out)
-    # One dictionary for both languages, whose pieces are those of the raw text.
-    assert (out / "bin/dict.de.txt").read_bytes() == (out / "bin/dict.en.txt").read_bytes()
-    assert all((out / f"bin/{name}.en-de.de.bin").stat().st_size for name in ("train", "valid", "test"))
-    assert (out / "raw/test.de").read_text() == "Was ist los?\n" * 3
-    # Pairs with an empty side, with sides of too different lengths, or with too long sides are gone; the others are
-    # there, in order.
-    assert f"train: {KEPT} of 100 pairs kept" in capsys.readouterr().out
-    for column, language in enumerate(wmt14.LANGUAGES):
-        encoded = (out / f"bpe/train.{language}").read_text(encoding="utf-8").removesuffix("\n").split("\n")
-        lines = ["".join(line.split(" ")).replace("▁", " ").strip() for line in encoded]
-        assert len(lines) == KEPT and lines[40] == PAIRS["commoncrawl"][0][column].replace("\u2028", " ")
-    # Nothing is done twice.
-    for archive in archives.iterdir():
-        archive.unlink()
-    wmt14.prepare(out)
-    assert capsys.readouterr().out.count("already done") == len(wmt14.STEPS)
 
 
 @pytest.mark.parametrize(
