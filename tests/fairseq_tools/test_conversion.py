@@ -54,11 +54,6 @@ def test_a_window_of_the_source(tools, stock):
     assert ours.ok().out.splitlines() == kept.translations()
 
 
-def test_fast_weights_decode(tools, converted):
-    found = tools.generate("converted.pt", "--beam", 1, "--max-len-b", 10).ok()
-    assert len(found.translations()) == 40
-
-
 def test_fine_tuning_with_the_flags_that_were_printed(tools, converted, stock):
     words = shlex.split(converted.out.splitlines()[-1])
     found = tools.run(

@@ -42,8 +42,7 @@ def test_batches_and_their_padding_change_nothing(tools, beam4):
     assert_same_translations(tools.generate(BEST, "--beam", 4, "--batch-size", 3).ok(), beam4["mixed"])
 
 
-@pytest.mark.parametrize("backend", ["reference", "chunked"])
-@pytest.mark.parametrize("name", ["mixed", "favor"])
+@pytest.mark.parametrize("name, backend", [("mixed", "reference"), ("favor", "chunked")])
 def test_backend_chosen_at_decoding(tools, beam4, name, backend):
     path = BEST if name == "mixed" else "favor/checkpoint_last.pt"
     overrides = f"{{'fwp_backend': '{backend}'}}"
@@ -137,15 +136,12 @@ def test_interactive_translates_standard_input(tools, beam4):
     assert [line.split("\t")[1] for line in found.lines("D")] == joined
 
 
-@pytest.mark.parametrize("name", ["mixed", "favor"])
-def test_average_is_decoded(tools, name, request):
-    request.getfixturevalue(name)
-    tools.command("fwp", "average", "--checkpoint-dir", name, "--last", 2, "--output", f"{name}.average.pt").ok()
-    assert len(tools.generate(f"{name}.average.pt", "--beam", 4).ok().translations()) == 40
-    if name == "favor":
-        paths = ("favor/checkpoint4.pt", "favor/checkpoint5.pt", "favor.average.pt")
-        first, second, mean = (tools.load(path)["model"]["decoder.layers.1.fc1.weight"] for path in paths)
-        torch.testing.assert_close(mean, (first + second) / 2)
+def test_average_is_decoded(tools, favor):
+    tools.command("fwp", "average", "--checkpoint-dir", "favor", "--last", 2, "--output", "favor.average.pt").ok()
+    assert len(tools.generate("favor.average.pt", "--beam", 4).ok().translations()) == 40
+    paths = ("favor/checkpoint4.pt", "favor/checkpoint5.pt", "favor.average.pt")
+    first, second, mean = (tools.load(path)["model"]["decoder.layers.1.fc1.weight"] for path in paths)
+    torch.testing.assert_close(mean, (first + second) / 2)
 
 
 def test_from_pretrained(tools, beam4):

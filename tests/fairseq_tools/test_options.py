@@ -11,8 +11,7 @@ ATTENTION = [
 ]
 # Options that compute the same in another way.
 EQUIVALENT = {
-    "checkpoint-activations": ["--checkpoint-activations"],
-    "offload-activations": ["--offload-activations"],
+    "offload-activations": ["--offload-activations"],  # which sets --checkpoint-activations too
     "backend-workers-and-ema": ["--fwp-backend", "reference", "--num-workers", 2, "--store-ema", "--ema-fp32"],
 }
 OTHER = {

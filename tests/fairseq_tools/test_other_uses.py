@@ -1,11 +1,9 @@
 """Uses of the models that other files here leave out, in which code of this plugin takes another way.
 
-Options in a Namespace, the mends of --finetune-from-model with fewer layers, attention weights with gradients, and
-language models without carried state.
+Options in a Namespace, the mends of --finetune-from-model with fewer layers, and language models without carried state.
 """
 
 import re
-import shutil
 
 import pytest
 import torch
@@ -54,36 +52,6 @@ def test_layers_left_out_of_a_trained_model(tools):
     assert len(tools.generate("kept/checkpoint_last.pt", "--beam", 1).ok().translations()) == 40
     assert tools.load("kept/checkpoint_last.pt")["extra_state"]["previous_training_time"] < 1e5
     assert "@ 4 updates" in tools.train("kept", *flags, *kept, "--max-update", 6).ok().out
-
-
-def test_guided_alignments_train_and_are_shown(tools):
-    """With fast weights in cross-attention; the hub shows the alignment of a hypothesis when it is asked to."""
-    (tools.folder / "aligned").mkdir()
-    for language in ("en", "de"):
-        shutil.copy(tools.folder / f"bpe/val.{language}", tools.folder / f"aligned/train.{language}")
-    (tools.folder / "aligned/train.align").write_text("0-0 1-1 2-2\n" * 40)
-    tools.run(
-        *("preprocess", *tools.user_dir, "-s", "en", "-t", "de", "--destdir", "aligned-bin", "--workers", 1),
-        *("--srcdict", "bin/dict.en.txt", "--tgtdict", "bin/dict.de.txt"),
-        *("--trainpref", "aligned/train", "--validpref", "aligned/train", "--align-suffix", "align"),
-    ).ok()
-    found = tools.train(
-        *("guided", *tools.attention["mixed"], *FEW, "--load-alignments", "--max-update", 30),
-        *("--criterion", "label_smoothed_cross_entropy_with_alignment", "--alignment-lambda", 1),
-        data="aligned-bin",
-        without=("--criterion",),
-    ).ok()
-    guided = found.losses("alignment_loss")
-    assert len(guided) == 30 and guided[-1] < 0.9 * guided[0]
-    hub = tools.python(
-        f"import sys; sys.path.insert(0, {str(tools.root)!r})\n"
-        "from fwp_fairseq.models.architectures import FwpTransformer\n"
-        "m = FwpTransformer.from_pretrained('guided', 'checkpoint_last.pt', data_name_or_path='../bin')\n"
-        "found = m.generate([m.encode('▁Ein ▁Mann')], beam=2, max_len_b=9, print_alignment='hard')\n"
-        "print(*(h['alignment'] for h in found[0]))"
-    ).ok()
-    pairs = re.findall(r"\((\d+), (\d+)\)", hub.out)
-    assert len(pairs) >= 2 and all(int(source) < 3 for source, _ in pairs)
 
 
 @pytest.fixture(scope="module")

@@ -42,6 +42,20 @@ def test_a_finished_step_is_kept_until_its_inputs_or_outputs_change(folder):
     assert done == [["a"], ["b"], ["b"]]
 
 
+def test_a_step_that_did_not_end_is_done_again(folder):
+    """What was there before the step began is no result of it, nor is what it has written so far."""
+
+    def killed():
+        (folder.path / "model").touch()
+        raise KeyboardInterrupt
+
+    folder.run("train", "train", ["a"], [folder.path / "model"], dict)
+    with pytest.raises(KeyboardInterrupt):
+        folder.run("train", "train", ["b"], [folder.path / "model"], killed)
+    assert folder.result("train", ["a"], [folder.path / "model"]) is None
+    assert folder.result("train", ["b"], [folder.path / "model"]) is None
+
+
 def test_a_step_that_is_done_again_forgets_the_later_ones_only(folder):
     for step in folder.steps:
         folder.run(step, step, [], [], dict)
