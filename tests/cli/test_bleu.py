@@ -97,8 +97,8 @@ def systems(tmp_path):
     return worse, better, references
 
 
-@pytest.mark.parametrize("samples, seed", [(1000, 12345), (50, 7)])
-def test_confidence_interval_is_sacrebleu_s(fwp, systems, samples, seed, monkeypatch):
+def test_confidence_interval_is_sacrebleu_s(fwp, systems, monkeypatch):
+    samples, seed = 50, 7
     monkeypatch.setenv("SACREBLEU_SEED", str(seed))
     _, better, references = systems
     theirs = sacrebleu(
@@ -139,17 +139,6 @@ def test_paired_tests_are_sacrebleu_s(fwp, systems, tmp_path, kind, samples, met
             assert number == 0 or p >= theirs_of_one[metric]["p_value"]
     values = [system["BLEU"]["p_value"] for system in mine]
     assert values[0] is None and values[1] < 0.05
-
-
-@pytest.mark.parametrize("kind", ["bs", "ar"])
-def test_a_system_does_not_differ_from_its_copy(fwp, systems, tmp_path, kind):
-    _, better, references = systems
-    (tmp_path / "copy.txt").write_text(better.read_text().replace(" ", "  "))
-    line = ("bleu", "--references", references, "--hypotheses", better, tmp_path / "copy.txt")
-    line = (*line, f"--paired-{kind}", f"--paired-{kind}-n", 50)
-    assert json.loads(fwp(*line, "--json").out)[1]["BLEU"]["p_value"] == 1
-    said = fwp(*line).out
-    assert "(p = 1.0000)" in said and f"pairwise compared to Baseline: {better}." in said
 
 
 def test_compound_split_is_the_recipe_called_by_hand(fwp, systems, tmp_path):

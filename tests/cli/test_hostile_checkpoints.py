@@ -124,7 +124,7 @@ def within_bounds():
 
 
 @pytest.mark.parametrize(
-    "command, kind", [*product(["convert", "average"], [*CHANGES, *ONLY_OURS]), *product(["convert"], CONVERT_ONLY)]
+    "command, kind", [*product(["convert"], CHANGES | ONLY_OURS | CONVERT_ONLY), *product(["average"], ONLY_OURS)]
 )
 def test_fwp_refuses_it_by_name(hostile, refused, tmp_path, within_bounds, command, kind):
     change, named = (CHANGES | ONLY_OURS | CONVERT_ONLY)[kind]

@@ -15,34 +15,12 @@ from fwp_fairseq.tables.table import grid, run_rows
 from fwp_fairseq.tables.training_plots import plot
 from fwp_fairseq.tables.trainings import FIELDS, TRAININGS
 
-CURVE, SHARES = [[10, 5.0, None], [20, 4.0, 8.0]], [(3, 9, 30.0), (9, 40, 22.0)]
+CURVE = [[10, 5.0, None], [20, 4.0, 8.0]]
 
 
 def trainings(*found):
     own = ({"name": str(number), "recipe": number, "line": number} for number in range(len(found)))
     return [dict.fromkeys(FIELDS) | names | one for names, one in zip(own, found, strict=True)]
-
-
-@pytest.mark.parametrize("axis", [None, "d_dot", "attention", "updates", "length"])
-def test_axes(axis):
-    """Every training has a place in the plot, also one whose sites have different attention and so no single d_dot."""
-    sites = "encoder: dpfp, sum, 64; decoder: hedgehog with window 8, delta, 128; cross: dpfp, sum, 64"
-    rows = trainings(
-        {"feature_map": "softmax", "updates": 20, "bleu": 31.0, "curve": CURVE, "by_length": SHARES},
-        {"feature_map": sites, "updates": 20, "bleu": 30.0, "curve": CURVE},
-        {"feature_map": sites, "updates": 30, "bleu": 29.0},
-    )
-    drawn = plot(run_rows(TRAININGS, "trainings", rows), axis)
-    values = [[y for y, _ in series.points.values()] for series in drawn.series]
-    if axis == "d_dot":
-        assert [line.y for line in drawn.lines] == [31, 30, 29]
-        assert len({line.label for line in drawn.lines}) == 3
-    elif axis == "updates":
-        assert values == [[5, 4], [5, 4]] and drawn.beside[0].series[0].points == {20: (8, None)}
-    elif axis == "length":
-        assert values == [[30, 22]] and list(drawn.names) == ["3–9", "9–40"]
-    else:
-        assert values == [[31, 30, 29]] and len(drawn.names) == 3
 
 
 def test_trainings_that_differ_in_an_option_have_lines_of_their_own():
