@@ -12,8 +12,8 @@ from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq.tasks.translation import TranslationTask
 from fairseq.utils import move_to_cuda
 
-from fwp_fairseq.kinds import Attention
-from fwp_fairseq.models.architectures import HYBRID  # registers the names, too
+import fwp_fairseq.models.architectures  # noqa: F401  (registers the names)
+from fwp_fairseq.kinds import HYBRID, Attention
 from fwp_fairseq.options import SITES, SiteOptions
 
 from . import corpus

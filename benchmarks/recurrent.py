@@ -7,25 +7,21 @@ and on a shorter input; the exit status is 1 if they do not agree.
 """
 
 import sys
+from dataclasses import replace
 from typing import NamedTuple
 
 import torch
 
+from fwp_fairseq.kinds import Attention
 from fwp_fairseq.layers import FastWeightAttention
 
 from .clock import Call, fastest
 from .program import Session, parser
 
 HEADS, WIDTH, ROWS = 8, 64, 8
-# The delta rule, which the others are compared with, has the same feature map as they.
-NETS = {
-    "delta rule": {"feature_map": "elu"},
-    "Delta RNN": {"feature_map": "elu", "fast_net": "rnn"},
-    "Recurrent Delta Net": {"feature_map": "elu", "recurrent": "tanh"},
-    "Delta LSTM": {"feature_map": "elu", "fast_net": "lstm"},
-    "Delta MLP": {"feature_map": "elu", "fast_net": "mlp"},
-    "Delta-Delta Net": {"feature_map": "elu", "fast_net": "delta"},
-}
+# The delta rule, which the nets are compared with, has the same feature map as they.
+DELTA_RULE = "elu,update-rule=delta"
+NETS = (DELTA_RULE, "delta-rnn", "recurrent-delta", "delta-lstm", "delta-mlp", "delta-delta")
 _TOLERANCE, _CHECKED_LENGTH = 1e-9, 20
 
 
@@ -42,22 +38,23 @@ class Case(NamedTuple):
 CASES = [Case(what, part, length) for what in ("net", "layer") for part in ("forward", "both") for length in (64, 256)]
 
 
-def build(name: str, **options) -> FastWeightAttention:
+def build(kind: str, backend: str = "auto") -> FastWeightAttention:
     torch.manual_seed(1)
-    return FastWeightAttention("elu", HEADS * WIDTH, HEADS, update_rule="delta", **NETS[name], **options)
+    options = replace(Attention.parse(kind).options(), backend=backend)
+    return FastWeightAttention(options, HEADS * WIDTH, HEADS)
 
 
 def error(name: str, device: str) -> float:
     """The largest difference of values and gradients from the reference's, over the largest of these."""
-    found = []
-    for options in ({}, {"backend": "reference"}):
-        layer = build(name, **options).double().to(device)
+    results = []
+    for backend in ("auto", "reference"):
+        layer = build(name, backend).double().to(device)
         x = torch.randn(
             2, _CHECKED_LENGTH, HEADS * WIDTH, dtype=torch.float64, generator=torch.Generator().manual_seed(2)
         )
         out, _ = layer(x.to(device))
-        found.append([out, *torch.autograd.grad(out.square().sum(), list(layer.parameters()))])
-    pairs = zip(*found, strict=True)
+        results.append([out, *torch.autograd.grad(out.square().sum(), list(layer.parameters()))])
+    pairs = zip(*results, strict=True)
     errors = [(mine - theirs).abs().max() / theirs.abs().max().clamp(min=1) for mine, theirs in pairs]
     return torch.stack(errors).max().item()  # NaN if one is
 
@@ -66,23 +63,23 @@ def call(name: str, case: Case, device: str) -> Call:
     layer = build(name).to(device)
     x = torch.randn(ROWS, case.length, HEADS * WIDTH, device=device)
     if case.what == "layer":
-        given = [x.requires_grad_(), *layer.parameters()]
+        inputs = [x.requires_grad_(), *layer.parameters()]
 
         def run():
             return layer(x)[0]
     else:
         with torch.no_grad():
             q, (k, v, parts) = layer.queries(x), layer.writes(x)
-        given = [y.requires_grad_() for y in (q, k, v, *parts.values())]
+        inputs = [y.requires_grad_() for y in (q, k, v, *parts.values())]
 
         def run():
-            return layer.memory.attend(*given[:3], dict(zip(parts, given[3:], strict=True)))[0]
+            return layer.memory.attend(*inputs[:3], dict(zip(parts, inputs[3:], strict=True)))[0]
 
     if case.part == "forward":
         return Call(torch.no_grad()(run))
     ones = torch.ones(ROWS, case.length, HEADS * WIDTH, device=device)
     ones = ones if case.what == "layer" else ones.unflatten(-1, (HEADS, WIDTH))
-    return Call(lambda: torch.autograd.grad(run(), given, ones))
+    return Call(lambda: torch.autograd.grad(run(), inputs, ones))
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -99,15 +96,14 @@ def main(argv: list[str] | None = None) -> int:
         return session.status()
     print(f"{session.where}, commit {session.environment['commit']}; ratios to the delta rule")
     for case in session.until_deadline(cases):
-        found = fastest(
-            {name: [call(name, case, arguments.device)] for name in NETS}, arguments.device, arguments.seconds
-        )
-        ratios = {name: seconds / found.seconds["delta rule"] for name, seconds in found.seconds.items()}
-        cells = (f"{name} {seconds * 1e3:.2f} ms ({ratios[name]:.2f})" for name, seconds in found.seconds.items())
+        calls = {name: [call(name, case, arguments.device)] for name in NETS}
+        times = fastest(calls, arguments.device, arguments.seconds)
+        ratios = {name: seconds / times.seconds[DELTA_RULE] for name, seconds in times.seconds.items()}
+        cells = (f"{name} {seconds * 1e3:.2f} ms ({ratios[name]:.2f})" for name, seconds in times.seconds.items())
         print(f"{case.name:20}", "  ".join(cells), flush=True)
         session.record(
             **case._asdict(), rows=ROWS, heads=HEADS, d=WIDTH, threads=1, capability=session.capability, ratios=ratios,
-            seconds=found.seconds, clocks=found.clocks,
+            seconds=times.seconds, clocks=times.clocks,
         )  # fmt: skip
     return session.status()
 

@@ -46,6 +46,9 @@ KINDS: dict[str, Kind] = {
     "fwp1991": Kind("the fast weight programmer of 1991, with ELU+1", {"feature_map": "elu", "fast_net": "fwp1991"}),
 }
 
+# The attention of the architectures ``..._hybrid``, which translate as well as with softmax alone (docs/results.md).
+HYBRID = {"encoder": "delta,passes=both-ways", "decoder": "delta", "cross": "softmax"}
+
 
 def known_kind(name: str) -> Kind:
     """Returns the kind of this name; ValueError, which names the nearest one, if there is none."""

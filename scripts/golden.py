@@ -19,8 +19,7 @@ import tempfile
 from itertools import islice
 from pathlib import Path
 
-from fwp_fairseq.kinds import KINDS, Attention
-from fwp_fairseq.models.architectures import HYBRID
+from fwp_fairseq.kinds import HYBRID, KINDS, Attention
 from fwp_fairseq.options import OPTIONS, SITES
 from scripts.common.commands import site_flags, words_of
 from scripts.data import multi30k

@@ -4,7 +4,7 @@ from fairseq.models import ARCH_CONFIG_REGISTRY, register_model_architecture
 from fairseq.models.transformer import transformer_legacy as stock
 
 from ..config import absent_sites, site_attention, with_common
-from ..kinds import Attention
+from ..kinds import HYBRID, Attention
 from ..options import SITES
 from .fwp_transformer import FwpTransformer  # noqa: F401  (registers the model)
 
@@ -57,8 +57,6 @@ _TINY = {
     "decoder_attention_heads": 4,
     "share_all_embeddings": True,
 }
-# The attention of the ..._hybrid models, which translate as well as with softmax alone (docs/results.md).
-HYBRID = {"encoder": "delta,passes=both-ways", "decoder": "delta", "cross": "softmax"}
 for _name, _preset, _values in (
     ("tiny", stock.base_architecture, _TINY),
     ("iwslt_de_en", stock.transformer_iwslt_de_en, {}),

@@ -17,6 +17,8 @@ import fwp_fairseq
 from fwp_fairseq.cli.processes import cores
 from fwp_fairseq.files import write_atomically
 
+from .renamed import renamed
+
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "benchmarks/results"
 PACKAGE = Path(fwp_fairseq.__file__).resolve().parent
@@ -52,7 +54,10 @@ def _record(text: str, where: str) -> dict:
         raise ValueError(f"{where}: not JSON: {error}") from None
     if not isinstance(record, dict):
         raise ValueError(f"{where}: expected an object, found {type(record).__name__}")
-    return record
+    try:
+        return renamed(record)
+    except KeyError as error:
+        raise ValueError(f"{where}: a record lacks {error}") from None
 
 
 def append(path: str | os.PathLike, *found: dict, key: Callable[[dict], object] | None = None) -> int:

@@ -9,8 +9,9 @@ from fwp_fairseq.tables.plot import Plot, Series
 from fwp_fairseq.tables.table import NONE, NOT_RUN, Number, Table, number, update_rule
 from scripts.common.cells import d_dot, fields
 
-# The nets of benchmarks/recurrent.py beside the delta rule.
-_RECURRENT = ("Delta RNN", "Recurrent Delta Net", "Delta LSTM", "Delta MLP", "Delta-Delta Net")
+# The delta rule and the nets of benchmarks/recurrent.py.
+_DELTA_RULE = "elu,update-rule=delta"
+_RECURRENT = ("delta-rnn", "recurrent-delta", "delta-lstm", "delta-mlp", "delta-delta")
 
 
 def parts(records: list[dict]) -> dict:
@@ -194,7 +195,7 @@ TABLES = {
             **fields({"machine": "where", "measured": "what"}),
             "part": lambda r: {"forward": "forward", "both": "forward + backward"}[r["part"]],
             "positions": lambda r: r["length"],
-            "delta rule, ms": _seconds("delta rule", ".1f", 1e3),
+            f"{_DELTA_RULE}, ms": _seconds(_DELTA_RULE, ".1f", 1e3),
         }
         | {name: _ratio(name) for name in _RECURRENT},
         key=lambda r: (r["where"], r["what"] != "net", r["part"] == "both", r["length"]),

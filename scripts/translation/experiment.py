@@ -62,7 +62,6 @@ class Translation(Experiment):
         record = work.record(
             run.preset.table,
             trained,
-            **run.row.recorded,
             valid_bleu=trained["valid_bleu"],
             **first,
             bleu_compound_split=split.get("bleu"),

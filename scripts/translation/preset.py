@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass, replace
 
+from scripts.common.row import Row
+
 # With fairseq's default of 8, a last batch of fewer sentences is left out of validation and of translation.
 ALL_SENTENCES = {"--required-batch-size-multiple": 1}
 ADAM = {"--optimizer": "adam", "--adam-betas": "(0.9, 0.98)"}
@@ -23,8 +25,7 @@ SMALL_DECODING = {"--beam": 4, "--batch-size": 64, "--max-len-a": 1.5, "--max-le
 class Preset:
     """The settings of one scale.
 
-    - `rows`: the models. A row has a `name`, the `flags` of fairseq-train that choose its attention, its `feature_map`,
-      `update_rule`, `normalizer` and `d_dot`, and in `recorded` what records hold of it beside these.
+    - `rows`: the models.
     - `model`, `training`, `decoding`: flags of fairseq-train and of fairseq-generate that all rows have.
     - `source`, `target`: the languages.
     - `tokens_per_update`: the tokens that an update sees, with any number of GPUs.
@@ -44,7 +45,7 @@ class Preset:
     training: dict
     tokens_per_update: int
     decoding: dict
-    rows: tuple
+    rows: tuple[Row, ...]
     test: str = "test"
     source: str = "en"
     target: str = "de"

@@ -1,3 +1,4 @@
+import importlib
 import multiprocessing
 import os
 import signal
@@ -7,8 +8,13 @@ import sys
 import pytest
 
 from scripts.common import records
+from scripts.common.runner.run import Run
 from tests.full_disk import full_disk
 from tests.pages import ROOT
+
+
+def recipe(name):
+    return importlib.import_module(f"scripts.experiments.{name}.recipe").EXPERIMENT
 
 
 def test_append_then_read(tmp_path):
@@ -24,6 +30,17 @@ def test_read_orders_by_date_over_files(tmp_path):
         records.append(tmp_path / f"{name}.jsonl", {"environment": {"date": date}})
     dates = [record["environment"]["date"] for record in records.read(tmp_path)]
     assert dates == ["2026-01-01", "2026-02-01", "2026-03-01"]
+
+
+@pytest.mark.parametrize("name", ["bleu_vs_d_dot", "language_models", "state_tracking", "synthetic"])
+def test_recorded_rows_are_known_by_the_names_of_the_rows_of_today(name):
+    """So that no recorded run is trained again, and no table shows one attention under two names."""
+    experiments = [recipe(name), *([recipe("by_site")] if name == "bleu_vs_d_dot" else [])]
+    known = set()
+    for experiment in experiments:
+        runs = [(preset, row) for preset in experiment.presets.values() for row in preset.rows]
+        known |= {experiment.key_of(Run(*run, seed, None, None)) for run in runs for seed in range(10)}
+    assert experiments[0].recorded(records.FOLDER / experiments[0].file) <= known
 
 
 @pytest.mark.parametrize("line", ['{"bleu": 3', "[1]", "null"])

@@ -17,7 +17,8 @@ D_KEY = 64  # of the paper's models
 
 
 def test_rows_are_the_papers_and_delta_ones():
-    found = {(row.feature_map, row.d_dot, row.update_rule) for row in rows.ROWS}
+    fields = [row.recorded for row in rows.ROWS]
+    found = {(row["feature_map"], row["d_dot"], row["update_rule"]) for row in fields}
     paper = {("softmax", None, None), ("elu", 64, "sum")}
     paper |= {("favor", width, "sum") for width in (64, 256, 384, 512)}
     paper |= {("dpfp", width, "sum") for width in (256, 384, 512)}
@@ -38,17 +39,17 @@ def test_heads_of_a_preset_have_the_papers_width_and_its_rows_have_widths_of_suc
     assert model.encoder_embed_dim == D_KEY * model.encoder_attention_heads
     assert model.decoder_embed_dim == D_KEY * model.decoder_attention_heads
     for row in preset.rows:
-        if row.d_dot:
-            parameter_for(row.feature_map, D_KEY, row.d_dot)  # raises for a width that there is not
+        if width := row.recorded["d_dot"]:
+            parameter_for(row.recorded["feature_map"], D_KEY, width)  # raises for a width that there is not
 
 
-def run_of(preset, row="dpfp-256", more=()):
+def run_of(preset, row="dpfp,d-dot=256", more=()):
     return Run(preset, rows.BY_NAME[row], 1, Path("runs/x"), Path("data"), more=tuple(more))
 
 
 def test_rows_differ_in_attention_only():
-    plain = {"--fwp-feature-map", "--fwp-d-dot", "--fwp-update-rule", "--fwp-normalizer"}
+    sites = {"--fwp-encoder", "--fwp-decoder", "--fwp-cross"}
     softmax = flags_of(commands.train(run_of(presets.WMT14, "softmax"), (0,)))
     for row in rows.ROWS:
         flags = flags_of(commands.train(run_of(presets.WMT14, row.name), (0,)))
-        assert {flag for flag in flags | softmax if flags.get(flag) != softmax.get(flag)} <= plain
+        assert {flag for flag in flags | softmax if flags.get(flag) != softmax.get(flag)} <= sites

@@ -17,13 +17,12 @@ from scripts.experiments.language_models.table import published
 
 ALL_PRESETS = list(presets.PRESETS.values())
 ATTENTION = {
-    *("--fwp-feature-map", "--fwp-d-dot", "--fwp-update-rule", "--fwp-normalizer"),
-    *("--no-token-positional-embeddings", "--fwp-state", "--fwp-carry-doubling"),
+    *("--fwp-decoder", "--no-token-positional-embeddings", "--fwp-state", "--fwp-carry-doubling"),
 }
 TRANSFORMER_XL = {"--arch", "--mem-len", "--tokens-per-sample", "--update-freq", "--max-update", "--warmup-updates"}
 
 
-def run_of(preset=presets.WIKITEXT103, row="linear-delta-medium", more=()):
+def run_of(preset=presets.WIKITEXT103, row="elu,update-rule=delta_medium", more=()):
     return Run(preset, BY_NAME[row], 1, Path("runs/x"), Path("data"), more=tuple(more))
 
 
@@ -32,7 +31,7 @@ def test_rows_are_those_of_the_papers_tables():
     assert paper == set(BY_NAME)
     assert len(BY_NAME) == len(ROWS) == len({(row.size, *row.flags.items()) for row in ROWS})
     # Schlag et al. 2021, Appendix D: what is not normalised at all does not train; the sum of the delta rule always is.
-    assert {(row.update_rule, row.normalizer) for row in ROWS} == {
+    assert {(row.recorded["update_rule"], row.recorded["normalizer"]) for row in ROWS} == {
         *((None, None), ("sum", "attention"), ("delta", "sum"), ("delta", "both"))
     }
 
@@ -85,7 +84,7 @@ SMOKE = ["--preset", "smoke", "--cpu"]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("row", ["linear-delta-carried-medium", "transformer-xl-15"])
+@pytest.mark.parametrize("row", ["elu,update-rule=delta_medium_no-positions_carried", "transformer-xl-15"])
 def test_the_real_tools_train_and_evaluate_with_carried_state(real_root, tmp_path, monkeypatch, row):
     """A text of this test's own in place of Tiny Shakespeare; everything else is what a user runs."""
 

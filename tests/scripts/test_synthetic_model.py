@@ -46,9 +46,9 @@ def test_fast_weight_memory(length, backend):
     "point, solved",
     [
         (Point(1, "softmax", 8), True),
-        (Point(1, "dpfp1-sum", 8), True),
-        (Point(2, "dpfp1-sum", 8), False),
-        (Point(2, "dpfp1-delta", 8), True),
+        (Point(1, "dpfp,d-dot=128", 8), True),
+        (Point(2, "dpfp,d-dot=128", 8), False),
+        (Point(2, "dpfp,d-dot=128,update-rule=delta", 8), True),
     ],
     ids=lambda value: getattr(value, "name", str(value)),
 )

@@ -17,7 +17,7 @@ from ..folder import Folder, refuse_path
 from ..text import say
 from . import gpus, options
 from .parallel import carry_out
-from .run import Run, Work
+from .run import Run, Work, folder_name
 
 PAIRED = Path("benchmarks/results/paired.jsonl")  # records of comparisons
 
@@ -119,7 +119,7 @@ class Experiment(ABC):
             return None
 
         def compare(run: Run) -> tuple[list[str], list[dict]]:
-            baseline = replace(run, row=given.compare, path=given.out / f"{given.compare.name}-seed{run.seed}")
+            baseline = replace(run, row=given.compare, path=given.out / folder_name(given.compare, run.seed))
             same = {"preset": run.preset.name, "row": run.row.name, "baseline": baseline.row.name, "seed": run.seed}
             compared, lines = self.compared(baseline, run), []
             for what, found in compared.items():
@@ -201,7 +201,7 @@ class Experiment(ABC):
                 preset=given.preset,
                 row=row,
                 seed=seed,
-                path=given.out / f"{row.name}-seed{seed}",
+                path=given.out / folder_name(row, seed),
                 data=given.data,
                 more=given.more,
             )

@@ -29,7 +29,7 @@ def parser(experiment: Experiment) -> Parser:
     result = Parser(prog, description, theirs, usage="--preset PRESET [OPTIONS]")
     add = result.add_argument
     add("--preset", choices=presets, required=len(presets) > 1, default=presets[0], help="its scale, and so its cost")
-    add("--rows", nargs="+", metavar="ROW", help="rows to run, or patterns such as 'dpfp-*' (default: all)")
+    add("--rows", nargs="+", metavar="ROW", help="rows to run, or patterns such as 'dpfp,*' (default: all)")
     add("--seeds", nargs="+", type=int, default=[1], metavar="N", help="seeds to run (default: 1)")
     add("--jobs", type=int, default=1, metavar="N", help="how many runs go on at a time (default: 1)")
     add("--gpus", metavar="0,1,...", help="GPUs to use (default: those that torch sees)")

@@ -16,6 +16,11 @@ from ..folder import Folder, RecipeError
 from ..training import loss_problem
 
 
+def folder_name(row, seed: int) -> str:
+    """Returns the name of the folder of a run. fairseq cuts paths at commas, which names of kinds of attention have."""
+    return f"{row.name.replace(',', '+')}-seed{seed}"
+
+
 @dataclass(frozen=True)
 class Run:
     """One row of a preset with one seed, in the folder `path`; `more` are the user's flags of fairseq-train."""
@@ -153,10 +158,7 @@ class Work:
             "table": table,
             "preset": self.run.preset.name,
             "row": row.name,
-            "feature_map": row.feature_map,
-            "update_rule": row.update_rule,
-            "normalizer": row.normalizer,
-            "d_dot": row.d_dot,
+            **row.recorded,
             "seed": self.run.seed,
             "updates": trained["updates"],
             "parameters": trained["parameters"],

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from scripts.translation.preset import ADAM, ALL_SENTENCES, LABEL_SMOOTHING, Preset, multi30k
 
-from .rows import ROWS, with_hybrids
+from .rows import ROWS, WITH_HYBRIDS
 
 # The recipe for the big model of Ott et al. 2018 (fairseq examples/scaling_nmt/README.md), as in Appendix E of
 # Schlag et al. 2021: 3 GPUs, at most 3584 tokens each, 16 batches accumulated, 45 epochs, and the best checkpoint by
@@ -44,7 +44,7 @@ WMT14 = Preset(
     distributed=True,
     compound_split=True,
     on_a_cpu="years",
-    rows=with_hybrids("fwp_transformer_vaswani_wmt_en_de_big_hybrid"),
+    rows=WITH_HYBRIDS,
     fp16=True,
 )
 
@@ -70,7 +70,7 @@ SMOKE = replace(
     decoding={**MULTI30K.decoding, "--beam": 2, "--max-len-a": 0, "--max-len-b": 5},
     test="test1",
     average=1,
-    rows=with_hybrids("fwp_transformer_tiny_hybrid"),
+    rows=WITH_HYBRIDS,
 )
 
 # More than an epoch of the real training, in about two minutes; 100 sentences of its test set are translated.

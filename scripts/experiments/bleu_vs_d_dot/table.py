@@ -2,7 +2,6 @@
 
 from itertools import product
 
-from fwp_fairseq.feature_maps import TITLES
 from fwp_fairseq.tables.plot import Line, Plot, Series
 from fwp_fairseq.tables.table import NONE, Number, Table, number, over_seeds, update_rule
 from scripts.common.cells import TRAINING, d_dot, machine, signature_notes, spread_note
@@ -21,9 +20,13 @@ _RULES = (None, "sum", "delta", "gated_delta")
 def _expected(rows: tuple) -> list[dict]:
     """Returns the rows in the order of the table, as partial records."""
     maps = (*_MAPS, "hybrid")
-    ordered = sorted(rows, key=lambda row: (_RULES.index(row.update_rule), maps.index(row.feature_map), row.d_dot or 0))
+
+    def order(row: dict) -> tuple:
+        return _RULES.index(row["update_rule"]), maps.index(row["feature_map"]), row["d_dot"] or 0
+
     names = ("feature_map", "update_rule", "d_dot")
-    return [{name: value for name in names if (value := getattr(row, name)) is not None} for row in ordered]
+    ordered = sorted((row.recorded for row in rows), key=order)
+    return [{name: row[name] for name in names if row[name] is not None} for row in ordered]
 
 
 _SCORES = ("valid_loss", "valid_bleu", "bleu", "bleu_compound_split")
@@ -32,9 +35,8 @@ _SCORES = ("valid_loss", "valid_bleu", "bleu", "bleu_compound_split")
 def _recipe(record: dict) -> tuple:
     """Returns what two trainings must have in common for their seeds to share a row."""
     flags = flags_of(record["train_command"])
-    chosen = [f"{flag} {flags[flag]}" for flag in sorted(flags) if flag == "--lr" or flag.startswith("--fwp-")]
     precision = [flag for flag in ("--fp16", "--bf16") if flag in flags]
-    return (record["updates"], record["parameters"], *chosen, *precision)
+    return (record["updates"], record["parameters"], flags["--lr"], *precision)
 
 
 def _key(record: dict) -> tuple:
@@ -76,11 +78,11 @@ def _plot(where: str):
                 for row in rows
                 if (row["feature_map"], row["update_rule"]) == (name, rule)
             }
-            label = TITLES[name] if rule == "sum" else f"{TITLES[name]}, delta rule"
+            label = name if rule == "sum" else f"{name},update-rule={rule}"
             ours.append(Series(label, label, points))
         for name in _MAPS[1:]:
             points = {row["d_dot"]: (row["test"], None) for row in published("table_1") if row["feature_map"] == name}
-            theirs.append(Series(TITLES[name], TITLES[name], points))
+            theirs.append(Series(name, name, points))
         paper = {row["feature_map"]: row["test"] for row in published("table_1")}["softmax"]
         return Plot(
             x="d_dot, features of each head",

@@ -1,136 +1,68 @@
 """The rows of the table of BLEU by site: which kind of attention the encoder, the decoder and cross-attention have."""
 
-from dataclasses import dataclass
 from itertools import product
 
-from scripts.common.commands import site_flags
+from fwp_fairseq.kinds import HYBRID
+from fwp_fairseq.options import SITES
+from scripts.common.renamed import row_name
+from scripts.common.row import Row
 
-SITES = ("encoder", "decoder", "cross")
 # The learning rate of the preset `sites`.
 LR = 3e-3
 
-DPFP, FAVOR, T2R = "dpfp,d-dot=256", "favor,d-dot=256,qk-norm=l2", "t2r,d-dot=128"
+DPFP, FAVOR = "dpfp,d-dot=256", "favor,d-dot=256,qk-norm=l2"
 BOTH_WAYS = ",passes=both-ways"
-DELTA_BOTH_WAYS = "delta" + BOTH_WAYS
-DPFP_DELTA, DPFP_DELTA_NORMED = f"{DPFP},update-rule=delta", f"delta,feature-map={DPFP}"
-DPFP_GATED_DELTA = f"{DPFP},update-rule=gated_delta,normalizer=sum"
-FAVOR_FIXED = f"{FAVOR},directions=fixed"
-# Earlier records have the field `sites`, with these names of kinds, in place of `kinds`.
-RECORDED = {
-    "softmax": "softmax",
-    "rotary": "softmax-rotary",
-    "dpfp": DPFP,
-    "delta": DPFP_DELTA,
-    "hedgehog": "hedgehog",
-    "t2r": T2R,
-    "window": "hedgehog-window",
-    "favor": FAVOR,
-    "delta-rms": DPFP_DELTA_NORMED,
-    "delta-both-ways": DPFP_DELTA + BOTH_WAYS,
-    "delta-elu": "delta",
-    "delta-elu-both-ways": DELTA_BOTH_WAYS,
-    "gated-delta-elu": "gated-delta",
-    "gated-delta-elu-both-ways": "gated-delta" + BOTH_WAYS,
-    "gated-delta": DPFP_GATED_DELTA,
-    "favor-fixed": FAVOR_FIXED,
-    "favor-any-length": "favor,d-dot=256,directions=fixed",
-}
+DPFP_DELTA, FAVOR_FIXED = f"{DPFP},update-rule=delta", f"{FAVOR},directions=fixed"
 
 
-@dataclass(frozen=True)
-class SiteRow:
-    """One model: its three kinds of attention, its number of heads, and its dropout."""
-
-    encoder: str
-    decoder: str
-    cross: str
-    heads: int = 2
-    dropout: float = 0.1
-
-    # No one attention has all sites, so that records have these fields empty.
-    feature_map = update_rule = normalizer = d_dot = None
-
-    @property
-    def name(self) -> str:
-        kinds = dict.fromkeys(self.sites.values()) if len({*self.sites.values()}) == 1 else self.sites.values()
-        return "_".join([*kinds, *self._others])
-
-    @property
-    def recorded_name(self) -> str:
-        """Its name in records in which kinds have those of RECORDED."""
-        old = {kind: name for name, kind in RECORDED.items()}
-        return "-".join([*map(old.get, self.sites.values()), *self._others])
-
-    @property
-    def _others(self) -> list[str]:
-        return [f"{self.heads}-heads"] * (self.heads != 2) + ["no-dropout"] * (not self.dropout)
-
-    @property
-    def sites(self) -> dict[str, str]:
-        return {site: getattr(self, site) for site in SITES}
-
-    @property
-    def replaced(self) -> tuple[str, ...]:
-        """The sites that do not have softmax attention."""
-        return tuple(site for site, kind in self.sites.items() if kind != "softmax")
-
-    @property
-    def recorded(self) -> dict:
-        """What its records hold of it."""
-        return {"kinds": self.sites, "heads": self.heads}
-
-    @property
-    def flags(self) -> dict:
-        """The flags of fairseq-train for this model."""
-        heads = {f"--{part}-attention-heads": self.heads for part in ("encoder", "decoder")}
-        return {"--dropout": self.dropout} | heads | site_flags(self.sites)
+def _row(*kinds: str, heads: int = 2, dropout: float = 0.1) -> Row:
+    """Returns the row with these kinds of attention in the encoder, the decoder and cross-attention, in this order."""
+    others = [f"{heads}-heads"] * (heads != 2) + ["no-dropout"] * (not dropout)
+    sites = dict(zip(SITES, kinds, strict=True))
+    more = {"--dropout": dropout} | {f"--{part}-attention-heads": heads for part in ("encoder", "decoder")}
+    # The fields of one attention are empty.
+    fields = dict.fromkeys(("feature_map", "update_rule", "normalizer", "d_dot"))
+    return Row(row_name(kinds, *others), sites, more, fields | {"kinds": sites, "heads": heads})
 
 
-def _everywhere(kind: str, heads: int = 2) -> SiteRow:
-    return SiteRow(kind, kind, kind, heads)
+def replaced(row: Row) -> tuple[str, ...]:
+    """Returns the sites that do not have softmax attention."""
+    return tuple(site for site, kind in row.kinds.items() if kind != "softmax")
 
 
-def _family(*kinds: str) -> tuple[SiteRow, ...]:
-    """These kinds of the encoder, the decoder and cross-attention at every set of sites, softmax at the others."""
-    *rows, _ = (SiteRow(*row) for row in product(*((kind, "softmax") for kind in kinds)))
-    return (*sorted(rows, key=lambda row: len(row.replaced), reverse=True),)
+def _everywhere(kind: str, **more) -> Row:
+    return _row(*[kind] * 3, **more)
+
+
+def _family(*kinds: str) -> tuple[Row, ...]:
+    """Returns rows with these kinds at every set of sites, and softmax attention at the others."""
+    *rows, _ = (_row(*row) for row in product(*((kind, "softmax") for kind in kinds)))
+    return tuple(sorted(rows, key=lambda row: len(replaced(row)), reverse=True))
 
 
 # What is tried at every set of sites: name to its rows.
-FAMILIES = {
-    "DPFP, sum rule": _family(DPFP, DPFP, DPFP),
-    "delta rule": _family(DELTA_BOTH_WAYS, "delta", "delta"),
-}
+FAMILIES = {"dpfp": _family(DPFP, DPFP, DPFP), "delta": _family("delta" + BOTH_WAYS, "delta", "delta")}
 
 ROWS = (
     _everywhere("softmax"),
     *(row for family in FAMILIES.values() for row in family),
-    SiteRow("softmax", "hedgehog-window", "softmax"),
-    SiteRow("softmax", DPFP_DELTA, "softmax"),
-    SiteRow("softmax", DPFP_DELTA_NORMED, "softmax"),
-    SiteRow("softmax", DPFP_GATED_DELTA, "softmax"),
-    SiteRow(DPFP_DELTA + BOTH_WAYS, "softmax", "softmax"),
-    SiteRow("gated-delta" + BOTH_WAYS, "gated-delta", "softmax"),
+    _row("softmax", "hedgehog-window", "softmax"),
+    _row("softmax", DPFP_DELTA, "softmax"),
+    _row("softmax", f"delta,feature-map={DPFP}", "softmax"),
+    _row("softmax", f"{DPFP},update-rule=gated_delta,normalizer=sum", "softmax"),
+    _row(DPFP_DELTA + BOTH_WAYS, "softmax", "softmax"),
+    _row("gated-delta" + BOTH_WAYS, "gated-delta", "softmax"),
     _everywhere("hedgehog"),
-    _everywhere(T2R),
+    _everywhere("t2r,d-dot=128"),
     _everywhere(FAVOR),
     _everywhere(FAVOR_FIXED),
-    _everywhere(RECORDED["favor-any-length"]),
+    _everywhere("favor,d-dot=256,directions=fixed"),
     _everywhere(FAVOR_FIXED, heads=8),
     _everywhere(DPFP, heads=8),
-    SiteRow("softmax", "softmax", "softmax", dropout=0.0),
-    SiteRow("softmax-rotary", "softmax-rotary", "softmax", dropout=0.0),
-    SiteRow(DELTA_BOTH_WAYS, "delta", "softmax", dropout=0.0),
+    _everywhere("softmax", dropout=0.0),
+    _row("softmax-rotary", "softmax-rotary", "softmax", dropout=0.0),
+    _row(*HYBRID.values(), dropout=0.0),
 )
 
 # What is tried from German into English.
-DE_EN_ROWS = (
-    _everywhere("softmax"),
-    SiteRow(DELTA_BOTH_WAYS, "delta", "softmax"),
-    SiteRow(DELTA_BOTH_WAYS, "delta", "delta"),
-)
-
-
-def kinds_of(record: dict) -> dict[str, str]:
-    """The kind of each site of a record's model."""
-    return record.get("kinds") or {site: RECORDED[name] for site, name in record["sites"].items()}
+DE_EN_ROWS = (_everywhere("softmax"), _row(*HYBRID.values()), _row("delta" + BOTH_WAYS, "delta", "delta"))

@@ -7,28 +7,19 @@ from fwp_fairseq.tables.plot import Line, Plot, Series
 from fwp_fairseq.tables.table import Table, number, over_seeds
 from scripts.common.cells import TRAINING, fields, machine, signature_notes, signatures, spread_note
 from scripts.common.commands import flags_of
+from scripts.common.row import Row
 
-from .rows import DE_EN_ROWS, FAMILIES, LR, ROWS, SITES, SiteRow, kinds_of
+from .rows import DE_EN_ROWS, FAMILIES, LR, ROWS, replaced
 
 _MEANS = ("valid_loss", "valid_bleu", "bleu", "train_seconds", "decode_seconds")
 
 
 def _key(record: dict) -> tuple:
-    return (*kinds_of(record).values(), record["heads"], *_settings(record), record["updates"], record["parameters"])
+    return (*record["kinds"].values(), record["heads"], *_settings(record), record["updates"], record["parameters"])
 
 
 def _at(site: str) -> Callable[[dict], str]:
-    return lambda record: kinds_of(record)[site]
-
-
-def _named(field: str) -> Callable[[dict], str]:
-    """A column of names of rows, of earlier records too."""
-    names = {row.recorded_name: row.name for row in (*ROWS, *DE_EN_ROWS)}
-    return lambda record: names.get(record[field], record[field])
-
-
-def _renamed(record: dict) -> dict:
-    return record | {"kinds": kinds_of(record), "row": _named("row")(record)}
+    return lambda record: record["kinds"][site]
 
 
 def _settings(record: dict) -> tuple[float, float]:
@@ -37,17 +28,19 @@ def _settings(record: dict) -> tuple[float, float]:
     return float(flags["--lr"]), float(flags["--dropout"])
 
 
-def _place(row: SiteRow) -> str:
-    return "all" if len(row.replaced) == len(SITES) else " +\n".join(row.replaced)
+def _place(row: Row) -> str:
+    sites = replaced(row)
+    return "all" if len(sites) == len(row.kinds) else " +\n".join(sites)
 
 
 def _plot(rows: list[dict]) -> Plot:
     """BLEU of each family over the sites that have it, with the line of softmax attention at all sites."""
 
-    def bleu(row: SiteRow) -> tuple[float, float | None] | None:
-        expected = row.sites, row.heads, (LR, row.dropout)  # other settings are not plotted
-        found = (one for one in rows if (kinds_of(one), one["heads"], _settings(one)) == expected)
-        return next(((record["bleu"], record["spread"].get("bleu")) for record in found), None)
+    def bleu(row: Row) -> tuple[float, float | None] | None:
+        expected = row.recorded["kinds"], row.recorded["heads"], (LR, row.more["--dropout"])
+        # Other settings are not plotted.
+        records = (record for record in rows if (record["kinds"], record["heads"], _settings(record)) == expected)
+        return next(((record["bleu"], record["spread"].get("bleu")) for record in records), None)
 
     places = [_place(row) for row in reversed(next(iter(FAMILIES.values())))]
     series = []
@@ -58,14 +51,14 @@ def _plot(rows: list[dict]) -> Plot:
     return Plot(
         x="sites without softmax attention",
         y="BLEU, Multi30k test_2016_flickr",
-        series=[found for found in series if found.points],
+        series=[line for line in series if line.points],
         lines=[] if softmax is None else [Line("softmax at all sites", *softmax)],
         log_x=0,
         names={name: x for x, name in enumerate(places)},
     )
 
 
-def _by_site(rows: tuple[SiteRow, ...], plot: Callable[[list[dict]], Plot] | None = None) -> Table:
+def _by_site(rows: tuple[Row, ...], plot: Callable[[list[dict]], Plot] | None = None) -> Table:
     return Table(
         columns={
             "encoder": _at("encoder"),
@@ -80,8 +73,8 @@ def _by_site(rows: tuple[SiteRow, ...], plot: Callable[[list[dict]], Plot] | Non
             "machine": machine,
         },
         key=_key,
-        combine=lambda records: over_seeds(*_MEANS)([_renamed(record) for record in records]),
-        expected=[row.recorded | {"row": row.name} for row in rows],
+        combine=over_seeds(*_MEANS),
+        expected=[{name: row.recorded[name] for name in ("kinds", "heads")} | {"row": row.name} for row in rows],
         note=lambda rows: "\n\n".join([*signature_notes(rows), *spread_note(rows, timed=True)]),
         plot=plot,
     )
@@ -90,9 +83,7 @@ def _by_site(rows: tuple[SiteRow, ...], plot: Callable[[list[dict]], Plot] | Non
 TABLES = {
     "paired_bootstrap": Table(
         columns={
-            **fields({"preset": "preset"}),
-            "encoder, decoder, cross-attention": _named("row"),
-            "against": _named("baseline"),
+            **fields({"preset": "preset", "encoder, decoder, cross-attention": "row", "against": "baseline"}),
             "seed": lambda record: str(record["seed"]),
             "BLEU": number("bleu", ".2f"),
             "the other's BLEU": number("baseline_bleu", ".2f"),

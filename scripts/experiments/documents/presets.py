@@ -2,10 +2,11 @@
 
 from dataclasses import dataclass, replace
 
+from scripts.common.row import Row
 from scripts.translation.preset import ADAM, ALL_SENTENCES, LABEL_SMOOTHING, SMALL_MODEL
 
 from .corpus import Corpus
-from .rows import BATCHES, NO_DROPOUT, ROWS, TRIED, Row
+from .rows import BATCHES, NO_DROPOUT, ROWS, TRIED
 
 
 @dataclass(frozen=True)

@@ -1,47 +1,36 @@
 """The rows of the experiment, the most informative ones first: which attention each site has, and what else differs."""
 
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
-from scripts.common.commands import site_flags
+from fwp_fairseq.kinds import HYBRID
+from fwp_fairseq.options import SITES
+from scripts.common.row import Row
 
 ROTARY = "softmax-rotary"
 BOTH_WAYS, NO_NORM, CONVOLUTIONS = ",passes=both-ways", ",output-norm=none", ",conv-size=4"
 
 
-@dataclass(frozen=True)
-class Row:
-    """The kinds of attention of the encoder, of the decoder and from the one to the other.
-
-    `more` are other flags of fairseq-train.
-    """
-
-    name: str
-    encoder: str
-    decoder: str
-    cross: str
-    more: dict = field(default_factory=dict)
-
-    @property
-    def flags(self) -> dict:
-        """The flags of fairseq-train for this model."""
-        sites = {"encoder": self.encoder, "decoder": self.decoder, "cross": self.cross}
-        return site_flags(sites) | self.more
+def _row(name: str, *kinds: str) -> Row:
+    """Returns the row with these kinds of attention in the encoder, the decoder and cross-attention, in this order."""
+    return Row(name, dict(zip(SITES, kinds, strict=True)))
 
 
 def _softmax(name: str, **more) -> Row:
-    return Row(
-        name, "softmax", "softmax", "softmax", {f"--{flag.replace('_', '-')}": value for flag, value in more.items()}
-    )
+    flags = {f"--{flag.replace('_', '-')}": value for flag, value in more.items()}
+    return Row(name, dict.fromkeys(SITES, "softmax"), flags)
 
 
 _BASELINE = _softmax("softmax")
-_HYBRID = Row("hybrid", "delta" + BOTH_WAYS, "delta", "softmax")
-_GATED = Row("hybrid-gated", "gated-delta" + BOTH_WAYS, "gated-delta", "softmax")
-_ROTARY = Row("softmax-rotary", ROTARY, ROTARY, "softmax")
+_HYBRID = Row("hybrid", HYBRID)
+_GATED = _row("hybrid-gated", "gated-delta" + BOTH_WAYS, "gated-delta", "softmax")
+_ROTARY = _row("softmax-rotary", ROTARY, ROTARY, "softmax")
 # The attention that knows distances, with rotary positions in cross-attention too, and with convolutions as well.
-_ROTARY_CROSS = tuple(replace(row, name=f"{row.name}-rotary-cross", cross=ROTARY) for row in (_ROTARY, _GATED))
+_ROTARY_CROSS = (
+    _row("softmax-rotary-rotary-cross", ROTARY, ROTARY, ROTARY),
+    _row("hybrid-gated-rotary-cross", "gated-delta" + BOTH_WAYS, "gated-delta", ROTARY),
+)
 _BOTH = tuple(
-    replace(row, name=f"{row.name}-conv", encoder=row.encoder + CONVOLUTIONS, decoder=row.decoder + CONVOLUTIONS)
+    _row(f"{row.name}-conv", row.kinds["encoder"] + CONVOLUTIONS, row.kinds["decoder"] + CONVOLUTIONS, ROTARY)
     for row in _ROTARY_CROSS
 )
 
@@ -55,13 +44,13 @@ ROWS = (
     _BASELINE,
     _HYBRID,
     _GATED,
-    Row("dpfp", "dpfp,d-dot=256", "dpfp,d-dot=256", "dpfp,d-dot=256"),
-    Row("delta", "delta" + BOTH_WAYS, "delta", "delta"),
-    Row("elu", "elu", "elu", "elu"),
-    Row("encoder-alone", "delta" + BOTH_WAYS, "softmax", "softmax"),
-    Row("decoder-alone", "softmax", "delta", "softmax"),
-    Row("one-direction", "delta", "delta", "softmax"),
-    Row("no-output-norm", "delta" + NO_NORM + BOTH_WAYS, "delta" + NO_NORM, "softmax"),
+    _row("dpfp", "dpfp,d-dot=256", "dpfp,d-dot=256", "dpfp,d-dot=256"),
+    _row("delta", "delta" + BOTH_WAYS, "delta", "delta"),
+    _row("elu", "elu", "elu", "elu"),
+    _row("encoder-alone", "delta" + BOTH_WAYS, "softmax", "softmax"),
+    _row("decoder-alone", "softmax", "delta", "softmax"),
+    _row("one-direction", "delta", "delta", "softmax"),
+    _row("no-output-norm", "delta" + NO_NORM + BOTH_WAYS, "delta" + NO_NORM, "softmax"),
     # What may help softmax attention with long inputs.
     _softmax("softmax-learned-positions", encoder_learned_pos=True, decoder_learned_pos=True),
     _softmax("softmax-no-positions", no_token_positional_embeddings=True),

@@ -39,7 +39,7 @@ class Run(runner.Run):
     def state_numbers(self) -> int:
         """The numbers that the model keeps of a text, counted as in Appendix F: W of all layers, or keys and values."""
         row, size = self.row, self.size
-        kept = 2 * ((row.mem_len or 0) + self.length) if row.feature_map == "softmax" else row.d_dot
+        kept = row.recorded["d_dot"] or 2 * ((row.mem_len or 0) + self.length)
         return size.layers * size.width * kept
 
 

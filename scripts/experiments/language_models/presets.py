@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from .rows import ROWS, Row
+from .rows import ROWS, LanguageModel
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class Preset:
     transformer_xl: dict = field(default_factory=dict)
     distributed: bool = False
     on_a_cpu: str | None = None
-    rows: tuple[Row, ...] = ROWS
+    rows: tuple[LanguageModel, ...] = ROWS
 
 
 def _adam(lr: float, warmup: int) -> dict:

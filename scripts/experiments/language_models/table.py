@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from fwp_fairseq.tables.table import NONE, Number, Table, number, over_seeds
+from fwp_fairseq.tables.table import Number, Table, number, over_seeds
 from scripts.common.cells import TRAINING_TIME, machine, seeds, spread_note
 from scripts.common.published import tables
 
@@ -21,14 +21,19 @@ def _combine(preset: str) -> Callable[[list[dict]], dict]:
     return lambda records: mean([record | {split: record[split][field] for split in _SPLITS} for record in records])
 
 
+# The flags of a training that a row's name tells, and those in which its seeds differ.
+_NAMED = {f"--fwp-{name}" for name in ("decoder", "feature-map", "d-dot", "update-rule", "normalizer")}
+_OF_A_SEED = {"--seed", "--save-dir"}
+
+
 def _key(names: tuple[str, ...]) -> Callable[[dict], tuple | None]:
     """Rows of other trainings are other rows, except for the seed."""
 
     def key(record: dict) -> tuple | None:
         if record["row"] not in names:
             return None
-        kept = {flag: value for flag, value in record["recipe"].items() if flag not in ("--seed", "--save-dir")}
-        return record["row"], record["parameters"], *(f"{flag} {kept[flag]}" for flag in sorted(kept))
+        kept = sorted(record["recipe"].keys() - _NAMED - _OF_A_SEED)
+        return record["row"], record["parameters"], *(f"{flag} {record['recipe'][flag]}" for flag in kept)
 
     return key
 
@@ -38,22 +43,10 @@ def _of_row(cell: Callable) -> Callable[[dict], object]:
     return lambda record: cell(BY_NAME[record["row"]])
 
 
-def _yes(value: bool) -> str:
-    return "yes" if value else "no"
-
-
+# Beside the kind of attention and the results.
 _FACTS = {
-    "size": _of_row(lambda row: row.size),
-    "update rule": _of_row(lambda row: row.update_rule or NONE),
-    "d_dot": _of_row(lambda row: row.d_dot or NONE),
-    "absolute positions": _of_row(lambda row: _yes(row.positions)),
-    "attention normalisation": _of_row(lambda row: _yes(row.attention_normalizer)),
-}
-_COLUMNS = {
-    "table_2": ("size", "update rule", "d_dot"),
-    "table_3": ("absolute positions", "attention normalisation"),
-    "table_4": ("update rule",),
-    "table_5": ("update rule", "d_dot"),
+    "table_2": {"size": _of_row(lambda row: row.size)},
+    "table_3": {"absolute positions": _of_row(lambda row: "yes" if row.positions else "no")},
 }
 
 
@@ -67,10 +60,7 @@ def _paper(table: str, field: str) -> Callable[[dict], object]:
     return cell
 
 
-def _state(table: str) -> dict:
-    if table != "table_4":
-        return {}
-    return {"state": number("state_numbers", ","), "paper: state, millions": _paper(table, "state_m")}
+_FACTS["table_4"] = {"state": number("state_numbers", ","), "paper: state, millions": _paper("table_4", "state_m")}
 
 
 def _note(preset: str) -> Callable[[list[dict]], str]:
@@ -87,9 +77,8 @@ def _table(preset: str, table: str) -> Table:
     style = ".3f" if MEASURES[preset] == BITS else ".2f"
     return Table(
         columns={
-            "model": _of_row(lambda row: row.model),
-            **{heading: _FACTS[heading] for heading in _COLUMNS[table]},
-            **_state(table),
+            "attention": _of_row(lambda row: row.kinds.get("decoder", row.name)),
+            **_FACTS.get(table, {}),
             **{split: number(split, style) for split in _SPLITS},
             **{f"paper: {split}": _paper(table, split) for split in _SPLITS},
             "seeds": seeds,
@@ -106,4 +95,5 @@ def _table(preset: str, table: str) -> Table:
     )
 
 
-TABLES = {f"language_models-{preset}-{table}": _table(preset, table) for preset in MEASURES for table in _COLUMNS}
+_TABLES = ("table_2", "table_3", "table_4", "table_5")
+TABLES = {f"language_models-{preset}-{table}": _table(preset, table) for preset in MEASURES for table in _TABLES}

@@ -1,27 +1,19 @@
 """The models that the quick start trains from the beginning, and its scales."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from fwp_fairseq.options import SITES
+from scripts.common.row import Row
 from scripts.translation.preset import SMOKE_DECODING, TINY
 
 
-@dataclass(frozen=True)
-class Row:
-    """One model: its flags of fairseq-train, and what they choose, for records."""
-
-    name: str
-    flags: dict
-    feature_map: str
-    update_rule: str | None = None
-    d_dot = normalizer = None
-
-    @property
-    def recorded(self) -> dict:
-        return {"variant": self.name, "arch": self.flags.get("--arch", TINY.model["--arch"])}
+def _row(name: str, arch: str, feature_map: str, update_rule: str | None, kinds: dict[str, str]) -> Row:
+    fields = {"feature_map": feature_map, "update_rule": update_rule, "normalizer": None, "d_dot": None}
+    return Row(name, kinds, {"--arch": arch}, fields | {"variant": name, "arch": arch})
 
 
-BASELINE = Row("baseline", {"--fwp-feature-map": "softmax"}, "softmax")
-HYBRID = Row("hybrid", {"--arch": "fwp_transformer_tiny_hybrid"}, "elu", "delta")
+BASELINE = _row("baseline", TINY.model["--arch"], "softmax", None, dict.fromkeys(SITES, "softmax"))
+HYBRID = _row("hybrid", "fwp_transformer_tiny_hybrid", "elu", "delta", {})
 
 QUICKSTART = replace(TINY, rows=(BASELINE, HYBRID))
 # All steps, in under 3 minutes. The training ends within its first epoch, so it saves by updates, for `fwp average` to

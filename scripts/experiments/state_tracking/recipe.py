@@ -3,9 +3,9 @@
 from scripts.common.runner.experiment import Experiment, Preset
 from scripts.common.runner.run import Run, Work
 
-from .rows import MODELS, MOST_STEPS, Row
+from .rows import MOST_STEPS, ROWS
 
-PARITY = Preset("parity", tuple(map(Row, MODELS)))
+PARITY = Preset("parity", ROWS)
 
 
 class StateTracking(Experiment):

@@ -1,46 +1,34 @@
-"""The models that learn the parity of bits: the options of fwp_fairseq.layers.FastWeightDecoder that make each."""
+"""The models that learn the parity of bits, by their kinds of attention."""
 
-import itertools
-from dataclasses import dataclass
+from scripts.common.row import Row
 
 # In the order of the tables.
-NETS = {
-    "sum": {"feature_map": "elu"},
-    "delta": {"feature_map": "elu", "update_rule": "delta"},
-    "fwp1991": {"feature_map": "identity", "update_rule": "sum", "fast_net": "fwp1991"},
-    "mlp": {"feature_map": "elu", "update_rule": "delta", "fast_net": "mlp"},
-    "delta-delta": {"feature_map": "elu", "update_rule": "delta", "fast_net": "delta"},
-    "rnn-elu": {"feature_map": "elu", "update_rule": "delta", "fast_net": "rnn"},
-    "lstm": {"feature_map": "elu", "update_rule": "delta", "fast_net": "lstm"},
-    "recurrent-elu": {"feature_map": "elu", "update_rule": "delta", "recurrent": "tanh"},
-    "rnn-recurrent-elu": {"feature_map": "elu", "update_rule": "delta", "fast_net": "rnn", "recurrent": "tanh"},
-}
-_RANGE = ("update_rule", "feature_map", "normalizer", "beta_range")
-RANGES = {
-    "-".join(options): dict(zip(_RANGE, options, strict=True))
-    for options in (
-        ("delta", "elu", "sum", "0-2"),
-        *itertools.product(("delta", "gated_delta"), ("elu", "dpfp"), ("l2",), ("0-1", "0-2")),
-    )
-}
-MODELS = NETS | RANGES
-TITLES = {
-    "sum": "linear attention",
-    "delta": "delta rule",
-    "fwp1991": "net of 1991",
-    "mlp": "Delta MLP",
-    "delta-delta": "Delta-Delta Net",
-    "rnn-elu": "Delta RNN",
-    "lstm": "Delta LSTM",
-    "recurrent-elu": "Recurrent Delta Net",
-    "rnn-recurrent-elu": "Delta RNN with feedback",
-}
+NETS = (
+    "elu",
+    "elu,update-rule=delta",
+    "fwp1991,feature-map=identity",
+    "delta-mlp",
+    "delta-delta",
+    "delta-rnn",
+    "delta-lstm",
+    "recurrent-delta",
+    "delta-rnn,recurrent=tanh",
+)
+RANGES = (
+    "elu,update-rule=delta,normalizer=sum,beta-range=0-2",
+    *(
+        f"{feature_map},update-rule={rule},normalizer=l2,beta-range={beta}"
+        for rule in ("delta", "gated_delta")
+        for feature_map in ("elu", "dpfp")
+        for beta in ("0-1", "0-2")
+    ),
+)
+ROWS = tuple(Row(kind, {}) for kind in NETS + RANGES)
 EVALUATE_EVERY, SOLVED = 50, 0.999
 MOST_STEPS = 1000
 
 
-@dataclass(frozen=True)
-class Row:
-    """One of MODELS."""
-
-    name: str
+def layer_options(kind: str) -> tuple[str, dict[str, str]]:
+    """Returns the name of a kind and the options in which a layer differs from it, as layers take them."""
+    name, *changes = kind.split(",")
+    return name, {option.replace("-", "_"): value for option, _, value in (text.partition("=") for text in changes)}

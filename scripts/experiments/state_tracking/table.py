@@ -6,15 +6,16 @@ from collections.abc import Callable
 
 from fwp_fairseq.tables.plot import Line, Plot, Series
 from fwp_fairseq.tables.table import NONE, Table, number, over_seeds
+from scripts.common.cells import fields
 
-from .rows import EVALUATE_EVERY, NETS, RANGES, SOLVED, TITLES
+from .rows import EVALUATE_EVERY, NETS, RANGES, SOLVED, layer_options
 
 
-def _place(models: dict) -> Callable[[dict], tuple | None]:
+def _place(models: tuple[str, ...]) -> Callable[[dict], tuple | None]:
     """The key of a table of these models."""
 
     def key(record: dict) -> tuple | None:
-        return (list(models).index(record["model"]),) if record["model"] in models else None
+        return (models.index(record["model"]),) if record["model"] in models else None
 
     return key
 
@@ -33,7 +34,7 @@ def _curves(rows: list[dict]) -> Plot:
         runs = [run["accuracies"] + run["accuracies"][-1:] * (longest - len(run["accuracies"])) for run in row["runs"]]
         means = (statistics.fmean(values) for values in zip(*runs, strict=True))
         points = {EVALUATE_EVERY * number: (value, None) for number, value in enumerate(means, 1)}
-        series.append(Series(TITLES[row["model"]], row["model"], points, marked=False))
+        series.append(Series(row["model"], row["model"], points, marked=False))
     length = rows[0]["length"] if rows else ""
     return Plot(
         x="updates",
@@ -57,7 +58,7 @@ def _note(rows: list[dict]) -> str:
 
 
 def _option(name: str) -> Callable[[dict], str]:
-    return lambda row: f"`{RANGES[row['model']][name]}`"
+    return lambda row: f"`{layer_options(row['model'])[1][name]}`"
 
 
 _FOUND = {
@@ -70,7 +71,7 @@ _FOUND = {
 TABLES = {
     "parity": Table(
         columns={
-            "model": lambda row: TITLES[row["model"]],
+            **fields({"attention": "model"}),
             "parameters": number("parameters", ","),
             **_FOUND,
         },
@@ -82,7 +83,7 @@ TABLES = {
     "parity-beta-range": Table(
         columns={
             "rule": _option("update_rule"),
-            "map": _option("feature_map"),
+            "map": lambda row: f"`{layer_options(row['model'])[0]}`",
             "normaliser": _option("normalizer"),
             "beta": _option("beta_range"),
             **_FOUND,

@@ -16,7 +16,7 @@ import torch.nn.functional as F
 from fwp_fairseq.layers import FastWeightDecoder
 from scripts.common.runner.run import called
 
-from .rows import EVALUATE_EVERY, MODELS, MOST_STEPS, SOLVED
+from .rows import EVALUATE_EVERY, MOST_STEPS, SOLVED, layer_options
 
 LENGTH, TIMES_LONGER, BATCH, EVALUATION_ROWS = 20, 8, 32, 128
 SIZES = {"embed_dim": 32, "num_heads": 2, "num_layers": 1}
@@ -42,7 +42,8 @@ def train(name: str, seed: int, most_steps: int = MOST_STEPS) -> dict:
     begin, used = time.monotonic(), time.process_time()
     torch.manual_seed(seed)
     generator = torch.Generator().manual_seed(seed)
-    model = FastWeightDecoder("elu", 2, **SIZES, **MODELS[name])
+    kind, options = layer_options(name)
+    model = FastWeightDecoder(kind, 2, **SIZES, **options)
     optimizer = torch.optim.Adam(model.parameters(), LR)
     losses, accuracies, stop = [], [], "steps"
     for step in range(1, most_steps + 1):

@@ -6,8 +6,9 @@ from dataclasses import replace
 from fwp_fairseq.feature_maps import Favor
 from fwp_fairseq.tables.plot import Line, Plot, Series
 
+from .model import rule_and_map
 from .outcomes import published
-from .rows import EVALUATE_EVERY, MODELS, SOLVED, Variant
+from .rows import EVALUATE_EVERY, MODELS, SOLVED
 
 LEAST_LOSS = 1e-4  # lower losses, including zero, are drawn at this value
 _SOLVED = Line("solved", SOLVED, hollow=True)
@@ -26,14 +27,14 @@ def end_losses(setting: int, rows: list[dict]) -> Plot:
     columns = -(-len(models) // 2)
     panels = []
     for number, model in enumerate(models):
-        found = {row["S"]: losses for row in rows if (losses := row["losses"].get(model))}
+        ours = {row["S"]: losses for row in rows if (losses := row["losses"].get(model))}
         theirs = {S: cell.loss for (name, S), cell in published(setting).items() if name == model}
-        medians = {S: statistics.median(max(loss, LEAST_LOSS) for loss in losses) for S, losses in found.items()}
+        medians = {S: statistics.median(max(loss, LEAST_LOSS) for loss in losses) for S, losses in ours.items()}
         series = [Series("authors", "authors", _drawn(theirs), hollow=True), Series("here", "here", _drawn(medians))]
-        for seed in range(max(map(len, found.values()), default=0)):
-            one = {S: losses[seed] for S, losses in found.items() if 1 < len(losses) > seed}
+        for seed in range(max(map(len, ours.values()), default=0)):
+            one = {S: losses[seed] for S, losses in ours.items() if 1 < len(losses) > seed}
             series += [Series("each seed", "here", _drawn(one), hollow=True, joined=False)] if one else []
-        phi = Variant.of(model).build_feature_map()
+        _, phi = rule_and_map(model)
         with_capacity = phi is not None and setting == 1 and not isinstance(phi, Favor)
         panels.append(
             Plot(
@@ -41,7 +42,7 @@ def end_losses(setting: int, rows: list[dict]) -> Plot:
                 y="best evaluation loss" if number % columns == 0 else "",
                 series=series,
                 lines=[_SOLVED],
-                title=Variant.of(model).title,
+                title=model,
                 log_x=0,
                 log_y=10,
                 y_range=(LEAST_LOSS * 0.8, 200 if model.endswith("fwm") else 0.8),
@@ -64,7 +65,7 @@ def learning_curves(setting: int, rows: list[dict]) -> Plot:
         losses = enumerate(runs[0]["losses"] if runs else [], 1)
         points = _drawn({EVALUATE_EVERY * number: loss for number, loss in losses})
         if points:
-            series.append(Series(Variant.of(model).title, model, points, marked=False))
+            series.append(Series(model, model, points, marked=False))
     return Plot(
         x="steps",
         y="evaluation loss",

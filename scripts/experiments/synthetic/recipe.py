@@ -19,14 +19,14 @@ class Synthetic(Experiment):
     name, file, presets = "synthetic", "synthetic.jsonl", PRESETS
     description = """\
 The synthetic retrieval task of Schlag et al. 2021: trains one model for each kind of attention and number of keys S,
-until its evaluation loss is at most 0.001 or has not improved for 1100 steps. A row is named MODEL-S.
+until its evaluation loss is at most 0.001 or has not improved for 1100 steps. A row is named KIND_S.
 
   --preset capacity-quick --jobs 2        S keys without replacement, the sum rule, eight maps (Sec. 6.1.1, Figure 2);
                                           a thinned grid, 20 minutes on 2 cores
   --preset update-rules-quick --jobs 2    2S pairs of S keys with replacement, so that keys get new values (Sec. 6.1.2,
                                           Figure 3); 20 minutes on 2 cores
   --preset capacity, update-rules         the whole grids
-  --rows 'dpfp1-*' --seeds 1 2 3          some models
+  --rows 'elu_*' --seeds 1 2 3            some models
 
 fwm is the fast weight memory of Schlag, Munkhdalai and Schmidhuber 2021; gated is the rule of Peng et al. 2021, for
 which the paper has no result.
@@ -42,8 +42,7 @@ which the paper has no result.
 
     def results(self, run: Run, devices, work: Work) -> list[dict]:
         device = "cuda" if devices else "cpu"
-        found = work.call("scripts.experiments.synthetic.training", work.configuration | {"device": device})
-        return [found]
+        return [work.call("scripts.experiments.synthetic.training", work.configuration | {"device": device})]
 
     def summary(self, run: Run, found: list[dict]) -> list[str]:
         (record,) = found

@@ -13,7 +13,7 @@ from scripts.common.runner.run import called
 
 from . import task
 from .model import RetrievalModel
-from .rows import EVALUATE_EVERY, PATIENCE, SOLVED, Point, Variant
+from .rows import EVALUATE_EVERY, PATIENCE, SOLVED, Point
 
 EVALUATION_SEQUENCES, MAX_STEPS = 20, 100_000
 
@@ -42,7 +42,7 @@ def evaluate(model: RetrievalModel, point: Point, generator: torch.Generator) ->
 def evaluations(point: Point, seed: int, device: str) -> Iterator[float]:
     """Trains without end and yields the evaluation loss every 100 steps; draws everything on the CPU, from the seed."""
     torch.manual_seed(seed)
-    model = RetrievalModel(Variant.of(point.model), point.S).to(device)
+    model = RetrievalModel(point.model, point.S).to(device)
     generator = torch.Generator().manual_seed(seed)
     optimizer = torch.optim.Adam(model.parameters(), lr=point.lr)
     while True:
