@@ -1,23 +1,95 @@
-"""Initialisation of the projections of attention, as fairseq's attention begins with them."""
+"""Projections of multi-head attention, on which all attention of this package is built."""
 
 import math
 from functools import partial
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 
 from ..memories.start import start, xavier
+from .short_convolution import CONVOLVED, History, ShortConvolution
 
 
-def projection_gain(source_dim: int, embed_dim: int) -> float:
-    """Returns the gain of Xavier's rule for q, k and v: smaller if all three have the same input width."""
-    return 1 / math.sqrt(2) if source_dim == embed_dim else 1.0
+def head_width(embed_dim: int, num_heads: int) -> int:
+    """Returns d_key; ValueError if the heads cannot share the width."""
+    if num_heads < 1 or embed_dim % num_heads:
+        raise ValueError(f"embed_dim = {embed_dim} is not divisible by num_heads = {num_heads}")
+    return embed_dim // num_heads
 
 
-def start_projections(attention: nn.Module, gain: float) -> None:
-    """Draws k_proj, v_proj, q_proj and out_proj, and lets their ``reset_parameters`` do so too."""
-    for projection in (attention.k_proj, attention.v_proj, attention.q_proj):
-        start(projection, partial(xavier, gain=gain))
-    start(attention.out_proj, _without_bias)
+class Projections(nn.Module):
+    """Projects inputs to q, k and v of each head, and what the heads read to the output.
+
+    A subclass defines the call. It draws its other parts, and then calls :meth:`start_projections`.
+
+    Parameters: q_proj, k_proj, v_proj and out_proj with bias, named and initialised as in fairseq's attention; with
+    ``conv_size`` those of the short convolutions ``q_conv``, ``k_conv`` and ``v_conv``.
+
+    Args:
+        embed_dim: width of input and output.
+        num_heads: number of heads; d_key = d_value = embed_dim / num_heads.
+        causal: whether each position reads what was written up to it; then there is no source.
+        source_dim: width of the input of keys and values; embed_dim by default.
+
+    Raises:
+        ValueError: embed_dim is not divisible by num_heads, or a source is given to causal attention.
+    """
+
+    def __init__(self, embed_dim: int, num_heads: int, *, causal: bool, source_dim: int | None = None):
+        super().__init__()
+        self.head_dim = head_width(embed_dim, num_heads)
+        if causal and source_dim not in (None, embed_dim):
+            raise ValueError(f"source_dim = {source_dim} contradicts causal = True, which has no source; expected None")
+        self.embed_dim, self.num_heads = embed_dim, num_heads
+        self.source_dim, self.causal = source_dim or embed_dim, causal
+        # Of Xavier's rule for q, k and v; smaller if all three have the same input width.
+        self.gain = 1 / math.sqrt(2) if self.source_dim == embed_dim else 1.0
+        self.k_proj = nn.Linear(self.source_dim, embed_dim)
+        self.v_proj = nn.Linear(self.source_dim, embed_dim)
+        self.q_proj = nn.Linear(embed_dim, embed_dim)
+        self.out_proj = nn.Linear(embed_dim, embed_dim)
+
+    def start_projections(self, conv_size: int | None = None) -> None:
+        """Draws the projections, as their ``reset_parameters`` does from here on, and adds convolutions of a size."""
+        for name in CONVOLVED:
+            conv = None if conv_size is None else ShortConvolution(self.embed_dim, conv_size, self.causal)
+            self.register_module(f"{name}_conv", conv)
+        for projection in (self.k_proj, self.v_proj, self.q_proj):
+            start(projection, partial(xavier, gain=self.gain))
+        start(self.out_proj, _without_bias)
+
+    def project(self, name: str, x: Tensor, pads: Tensor | None = None, history: History | None = None) -> Tensor:
+        """Computes q, k or v of inputs in the caller's layout: (B, L, H, d_key).
+
+        ``pads`` (B, L) and ``history`` are for convolutions: history has what came before x, if anything, and is given
+        what comes before the next positions.
+        """
+        y, conv = self.get_submodule(f"{name}_proj")(x), getattr(self, f"{name}_conv")
+        if conv is not None:
+            y, after = conv(self.batch_first(y), (history or {}).get(name), pads)
+            y = self.batch_first(y)
+            if after is not None and history is not None:
+                history[name] = after
+        # The heads are split in the layout of the projection, so that its gradient comes in this layout too.
+        return self.batch_first(y.unflatten(-1, (self.num_heads, self.head_dim)))
+
+    def batch_first(self, x: Tensor) -> Tensor:
+        """Brings a tensor from the layout of the caller, here (B, L, ...), to (B, L, ...), or back."""
+        return x
+
+    @staticmethod
+    def check_input(name: str, x: Tensor, width: int) -> None:
+        if x.dim() != 3 or x.shape[2] != width:
+            raise ValueError(f"{name} is of shape {tuple(x.shape)}, expected 3 dimensions, the last one of {width}")
+
+    def check_mask(self, mask: Tensor | None, source: Tensor) -> None:
+        """Raises ValueError unless a mask of pads is bool, and (B, S) as the source is."""
+        if mask is None:
+            return
+        shape = tuple(self.batch_first(source).shape[:2])
+        if not isinstance(mask, Tensor) or mask.dtype != torch.bool or tuple(mask.shape) != shape:
+            actual = f"{mask.dtype} {tuple(mask.shape)}" if isinstance(mask, Tensor) else type(mask).__name__
+            raise ValueError(f"key_padding_mask is {actual}, expected torch.bool {shape}, True at pads")
 
 
 def _without_bias(linear: nn.Linear) -> None:

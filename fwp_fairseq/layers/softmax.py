@@ -3,11 +3,11 @@
 from typing import NamedTuple
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
 from ..ops import state as states
-from .projections import projection_gain, start_projections
+from .projections import Projections
 
 
 @states.registered
@@ -19,7 +19,7 @@ class KeysAndValues(NamedTuple):
     pads: Tensor
 
 
-class SoftmaxAttention(nn.Module):
+class SoftmaxAttention(Projections):
     """Computes softmax(q K^T / sqrt(d_key)) V (Vaswani et al. 2017) in place of :class:`FastWeightAttention`.
 
     It is called in the same way, and has the same names and initialisation of the projections. Its state holds every
@@ -42,16 +42,9 @@ class SoftmaxAttention(nn.Module):
         source_dim: int | None = None,
         dropout: float = 0.0,
     ):
-        super().__init__()
-        if num_heads < 1 or embed_dim % num_heads:
-            raise ValueError(f"embed_dim = {embed_dim} is not divisible by num_heads = {num_heads}")
-        if causal and source_dim not in (None, embed_dim):
-            raise ValueError(f"source_dim = {source_dim} contradicts causal = True, which has no source; expected None")
-        self.num_heads, self.causal, self.dropout = num_heads, causal, dropout
-        source_dim = source_dim or embed_dim
-        self.k_proj, self.v_proj = nn.Linear(source_dim, embed_dim), nn.Linear(source_dim, embed_dim)
-        self.q_proj, self.out_proj = nn.Linear(embed_dim, embed_dim), nn.Linear(embed_dim, embed_dim)
-        start_projections(self, projection_gain(source_dim, embed_dim))
+        super().__init__(embed_dim, num_heads, causal=causal, source_dim=source_dim)
+        self.dropout = dropout
+        self.start_projections()
 
     def forward(
         self,
@@ -69,10 +62,13 @@ class SoftmaxAttention(nn.Module):
         """
         if source is not None and self.causal:
             raise ValueError("source is given to causal attention, expected None: it writes its own input")
+        self.check_input("x", x, self.embed_dim)
         written = x if source is None else source
+        self.check_input("source", written, self.source_dim)
+        self.check_mask(key_padding_mask, written)
         if key_padding_mask is None:
             key_padding_mask = torch.zeros(written.shape[:2], dtype=torch.bool, device=x.device)
-        after = KeysAndValues(self._heads(self.k_proj, written), self._heads(self.v_proj, written), key_padding_mask)
+        after = KeysAndValues(self._heads("k", written), self._heads("v", written), key_padding_mask)
         if state is not None:
             dimensions = KeysAndValues(2, 2, 1)
             after = KeysAndValues(*(torch.cat(pair, at) for *pair, at in zip(state, after, dimensions, strict=True)))
@@ -91,9 +87,9 @@ class SoftmaxAttention(nn.Module):
         out, state = self(x[:, None], state=state)
         return out[:, 0], state
 
-    def _heads(self, projection: nn.Linear, x: Tensor) -> Tensor:
-        """(B, H, L, d_key) of x (B, L, width)."""
-        return projection(x).unflatten(-1, (self.num_heads, -1)).transpose(1, 2)
+    def _heads(self, name: str, x: Tensor) -> Tensor:
+        """Projects x (B, L, width) to q, k or v (B, H, L, d_key)."""
+        return self.project(name, x).transpose(1, 2)
 
     def _attend(self, x: Tensor, state: KeysAndValues) -> Tensor:
         visible = ~state.pads[:, None, None]
@@ -104,6 +100,6 @@ class SoftmaxAttention(nn.Module):
         dropout = self.dropout if self.training else 0.0
         # Where nothing is visible softmax has no value: all is read there, and left out of the result.
         read = scaled_dot_product_attention(
-            self._heads(self.q_proj, x), state.k, state.v, attn_mask=visible | ~some, dropout_p=dropout
+            self._heads("q", x), state.k, state.v, attn_mask=visible | ~some, dropout_p=dropout
         )
         return self.out_proj((read * some).transpose(1, 2).flatten(2))

@@ -97,7 +97,8 @@ class AttentionTransfer:
 
     def _compare(self, attention, query, key, key_padding_mask) -> tuple[Tensor, Tensor]:
         """Returns the output of softmax attention (T, B, C), and the distances (B, T)."""
-        q, k, v = attention.heads(query, key, key_padding_mask)
+        q = attention.project("q", query, key_padding_mask if key is query else None)
+        k, v = (attention.project(name, key, key_padding_mask) for name in ("k", "v"))
         a = softmax_weights(q, k, key_padding_mask, attention.causal)
         b = attention.weights(q, k, key_padding_mask).transpose(0, 1)
 

@@ -7,6 +7,7 @@ from torch import Tensor, nn
 from ..numerics import state_type
 from ..options import SiteOptions
 from . import incremental_state as states
+from .fairseq_attention import Call, FairseqAttention
 from .rotary import CrossPositions, turned
 from .shared_source import SharedSource
 from .source_window import SourceWindow
@@ -14,7 +15,7 @@ from .source_window import SourceWindow
 _STOCK = SiteOptions("softmax")
 
 
-class CrossAttention(MultiheadAttention):
+class CrossAttention(FairseqAttention, MultiheadAttention):
     """fairseq's encoder-decoder attention, with the same results, parameters and options.
 
     While hypotheses are searched for, fairseq keeps a copy of a source's keys and values for each of them, and
@@ -50,60 +51,34 @@ class CrossAttention(MultiheadAttention):
         """
         return self._is_asked and self.window is None
 
-    def forward(
-        self,
-        query: Tensor,
-        key: Tensor | None,
-        value: Tensor | None,
-        key_padding_mask: Tensor | None = None,
-        incremental_state: dict | None = None,
-        need_weights: bool = True,
-        static_kv: bool = False,
-        attn_mask: Tensor | None = None,
-        before_softmax: bool = False,
-        need_head_weights: bool = False,
-    ) -> tuple[Tensor, Tensor | None]:
-        """Attends, with the arguments and shapes of fairseq's attention: time is the first dimension.
-
-        ``key`` (S, N, C) has the sources that the rows of :func:`.incremental_state.hand_rows` number, or one of each
-        row. Once they are written, it is only read with a window.
-
-        Returns:
-            ``(out, weights)``, out (T, R, embed_dim); the weights (R, T, S) averaged over heads, or (H, R, T, S) with
-            ``need_head_weights``, or None if nobody wants them.
-        """
+    def attend(self, call: Call) -> tuple[Tensor, Tensor | None]:
+        query, key, incremental_state = call.query, call.key, call.incremental_state
         saved = states.load(self, incremental_state)
         source, rows = saved.get("source"), states.handed_rows(incremental_state)
         angle, saved = self._query_angles(query, saved)
-        if source is None and not (static_kv and incremental_state is not None and self._can_share(attn_mask)):
+        if source is None and not (call.static_kv and incremental_state is not None and self._can_share(call)):
             if rows is not None and (self.positions is not None or not saved):
-                key = value = key.index_select(1, rows.flatten())
-                key_padding_mask = (
-                    None if key_padding_mask is None else key_padding_mask.index_select(0, rows.flatten())
-                )
-            if self.positions is not None:
-                if incremental_state is not None:
-                    states.store(self, incremental_state, saved)
-                if before_softmax or attn_mask is not None:
-                    raise NotImplementedError("before_softmax and attn_mask: cross-attention with positions has none")
-                source = self._write(key, key_padding_mask, None, None)
-                return self._shown(*self._read(query, source, angle), query, need_weights, need_head_weights)
-            return super().forward(
-                query, key, value, key_padding_mask, incremental_state, need_weights, static_kv, attn_mask,
-                before_softmax, need_head_weights,
-            )  # fmt: skip
+                call = _of_each_row(call, rows.flatten())
+            if self.positions is None:
+                return MultiheadAttention.forward(self, **call._asdict())
+            if incremental_state is not None:
+                states.store(self, incremental_state, saved)
+            if call.before_softmax or call.attn_mask is not None:
+                raise NotImplementedError("before_softmax and attn_mask: cross-attention with positions has none")
+            out, weights = self._read(query, self._write(call.key, call.key_padding_mask, None, None), angle)
+            return out, _shown(weights, call)
         if torch.is_grad_enabled():
             raise RuntimeError("decoding began under torch.no_grad() and cannot be differentiated from here on")
         if source is None:
-            source = self._write(key, key_padding_mask, rows, self.window)
+            source = self._write(key, call.key_padding_mask, rows, self.window)
             saved = saved | {"source": source}
         states.store(self, incremental_state, saved)
         if isinstance(source, SourceWindow):
             angles = [None] * len(query) if angle is None else angle.split(1)
-            near = zip(query.split(1), angles, strict=True)
-            return torch.cat([self._read_near(one, turn, key, rows, source) for one, turn in near]), None
-        need_weights, need_head_weights = (x and self.shows_weights_in_steps for x in (need_weights, need_head_weights))
-        return self._shown(*self._read(query, source, angle), query, need_weights, need_head_weights)
+            steps = zip(query.split(1), angles, strict=True)
+            return torch.cat([self._read_near(q, turn, key, rows, source) for q, turn in steps]), None
+        out, weights = self._read(query, source, angle)
+        return out, _shown(weights, call) if self.shows_weights_in_steps else None
 
     def _query_angles(self, query: Tensor, saved: dict) -> tuple[Tensor | None, dict]:
         """The angles (T, R, 1, P) of queries, and what is saved with the number of tokens up to the last one, (R,)."""
@@ -116,18 +91,9 @@ class CrossAttention(MultiheadAttention):
         after = tokens.cumsum(0) + saved.get("tokens", 0)
         return self.positions.target_angles(after - 1, query), saved | {"tokens": after[-1]}
 
-    @staticmethod
-    def _shown(
-        out: Tensor, weights: Tensor, query: Tensor, need_weights: bool, need_head_weights: bool
-    ) -> tuple[Tensor, Tensor | None]:
-        if not (need_weights or need_head_weights):
-            return out, None
-        weights = _of_rows(weights, len(query))
-        return out, weights if need_head_weights else weights.mean(0)
-
-    def _can_share(self, attn_mask: Tensor | None) -> bool:
+    def _can_share(self, call: Call) -> bool:
         changes_keys = self.bias_k is not None or self.add_zero_attn or self.use_xformers
-        return not torch.is_grad_enabled() and attn_mask is None and not changes_keys and not self.training
+        return not torch.is_grad_enabled() and call.attn_mask is None and not changes_keys and not self.training
 
     def _write(
         self, key: Tensor, key_padding_mask: Tensor | None, rows: Tensor | None, window: int | None
@@ -187,15 +153,26 @@ class CrossAttention(MultiheadAttention):
         self._is_asked = need_attn
 
     def reorder_incremental_state(self, incremental_state: dict, new_order: Tensor) -> dict:
-        buffer = states.load(self, incremental_state)
-        if self.positions is None and "source" not in buffer:
-            return super().reorder_incremental_state(incremental_state, new_order)
-        return states.reorder(self, incremental_state, new_order)
+        if self.positions is None and "source" not in states.load(self, incremental_state):
+            return MultiheadAttention.reorder_incremental_state(self, incremental_state, new_order)
+        return super().reorder_incremental_state(incremental_state, new_order)
 
 
 def _rows_of(key: Tensor, rows: Tensor | None) -> Tensor:
     """Which source of key (S, N, C) each row reads: as it was handed down, or row r source r."""
     return torch.arange(key.shape[1], device=key.device)[:, None] if rows is None else rows
+
+
+def _of_each_row(call: Call, rows: Tensor) -> Call:
+    """Returns the call with a source of its own for each row."""
+    pads = call.key_padding_mask
+    key = call.key.index_select(1, rows)
+    return call._replace(key=key, value=key, key_padding_mask=None if pads is None else pads.index_select(0, rows))
+
+
+def _shown(weights: Tensor, call: Call) -> Tensor | None:
+    """Returns weights (N, H, R / N T, S) as the caller wants them."""
+    return call.shown(_of_rows(weights, len(call.query)) if call.wants_weights else None)
 
 
 def _of_rows(weights: Tensor, length: int) -> Tensor:

@@ -5,6 +5,8 @@ from collections.abc import Callable
 from fairseq.modules import MultiheadAttention
 from torch import nn
 
+from .self_attention import SelfAttention
+
 # Below this many weights another kind of product costs more than it saves.
 SMALLEST = 2**18
 
@@ -40,8 +42,8 @@ class LargeLinear(nn.Module):
 def replace_(model: nn.Module, make: Callable[[nn.Linear], nn.Module]) -> list[str]:
     """Puts ``make(linear)`` in place of linear layers of :data:`SMALLEST` weights or more; returns their names."""
     modules = dict(model.named_modules())
-    # The encoder's softmax attention reads the weights in each call, and would bring them back into their first form.
-    softmax = [name for name, module in modules.items() if isinstance(module, MultiheadAttention)]
+    # The encoder's softmax attention stays: fairseq's reads the weights in each call, and would unpack them.
+    softmax = [name for name, module in modules.items() if isinstance(module, MultiheadAttention | SelfAttention)]
     read = tuple(f"{name}." for name in softmax if name.startswith("encoder."))
     names = [
         name

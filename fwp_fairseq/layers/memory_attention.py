@@ -1,0 +1,113 @@
+"""Attention with a memory, without a call of its own: projections, norms and one memory."""
+
+import math
+
+from torch import Tensor
+
+from ..feature_maps import FeatureMap
+from ..memories import Features, Memory, Sizes, State, build_memory
+from ..ops.state import checked, zeros
+from ..options import SiteOptions
+from .head_norm import HeadNorm
+from .projections import Projections, head_width
+from .query_key_norm import QueryKeyNorm
+from .short_convolution import CONVOLVED, STATES, History
+
+
+class MemoryAttention(Projections):
+    """Projects inputs for a memory, and what the memory reads to the output.
+
+    :class:`.attention.FastWeightAttention` is called as a layer, :class:`..modules.SiteAttention` as fairseq's
+    attention. Inputs have the layout of the caller, heads the batch first.
+
+    Attributes:
+        State: the named tuple that one call hands to the next.
+        keeps_history: whether it has the inputs of convolutions.
+
+    Parameters: those of the projections; one scale per head in ``qk_norm`` and one weight per value in
+    ``output_norm``, if chosen; those of ``memory``. A subclass sets ``dropout_module``, which drops values read.
+
+    Args:
+        options: of the site, checked.
+        embed_dim, num_heads, causal, source_dim: as in :class:`Projections`.
+
+    Raises:
+        ValueError: the map cannot have this width, or the heads do not fit the width or the passes.
+    """
+
+    def __init__(
+        self, options: SiteOptions, embed_dim: int, num_heads: int, *, causal: bool, source_dim: int | None = None
+    ):
+        # Random numbers are drawn in this order: features, then projections as fairseq's own module draws them, so that
+        # the same seed initialises both alike, then the rest of the memory.
+        features = Features(options, head_width(embed_dim, num_heads), num_heads)
+        super().__init__(embed_dim, num_heads, causal=causal, source_dim=source_dim)
+        self.options, self.has_both_ways = options, options.passes == "both-ways"
+        if self.has_both_ways and num_heads % 2:
+            raise ValueError(f"passes = 'both-ways' needs an even number of heads, got num_heads = {num_heads}")
+        sizes = Sizes(self.source_dim, num_heads, self.head_dim, causal, self.gain)
+        self.memory: Memory = build_memory(options, features, sizes)
+        self.keeps_history = causal and options.conv_size is not None
+        self.State = STATES[self.memory.State] if self.keeps_history else self.memory.State
+        self.qk_norm = None if options.qk_norm == "none" else QueryKeyNorm(num_heads, self.head_dim, self._variance())
+        self.output_norm = None if options.output_norm == "none" else HeadNorm(num_heads, self.head_dim)
+        self.start_projections(options.conv_size)
+        self.memory.start_strengths()
+
+    def _variance(self) -> float:
+        """Returns the variance of an entry of q and k at initialisation, for inputs of variance 1."""
+        # Xavier's weights have the variance 2 gain^2 / (inputs + outputs): gain^2 of a query, more or less of a key.
+        return self.gain**2 * math.sqrt(2 * self.source_dim / (self.source_dim + self.embed_dim))
+
+    @property
+    def feature_map(self) -> FeatureMap:
+        """phi of the keys."""
+        return self.memory.features.feature_map
+
+    def queries(self, x: Tensor, pads: Tensor | None = None, history: History | None = None) -> Tensor:
+        """Projects queries; pads and history as in :meth:`project`."""
+        return self.memory("queries", self._normed(self.project("q", x, pads, history)))
+
+    def writes(
+        self, source: Tensor, pads: Tensor | None = None, history: History | None = None
+    ) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
+        """Projects keys, values and gates, the latter by name."""
+        k = self.memory("keys", self._normed(self.project("k", source, pads, history)))
+        v = self.project("v", source, pads, history)
+        return k, v, {name: self.batch_first(part) for name, part in self.memory("parts", source).items()}
+
+    def output(self, out: Tensor, x: Tensor) -> Tensor:
+        """Projects what the heads read, (B, T, H, d_value), to the result for inputs x, in their layout and type."""
+        if self.output_norm is not None:
+            out = self.output_norm(out)
+        out = self.batch_first(out).reshape(x.shape).to(x.dtype)  # features are float32 where x is half
+        return self.out_proj(self.dropout_module(out))
+
+    def weights(self, q: Tensor, k: Tensor, key_padding_mask: Tensor | None = None) -> Tensor | None:
+        """Computes the share of each position in what projected queries read, (B, H, T, S); None of a fast net."""
+        q, k = self.memory("queries", self._normed(q)), self.memory("keys", self._normed(k))
+        return self.memory("weights", q, k, key_padding_mask)
+
+    def _normed(self, x: Tensor) -> Tensor:
+        """Projected queries or keys (B, L, H, d_key), of a learned length if the site has one."""
+        return x if self.qk_norm is None else self.qk_norm(x)
+
+    def nothing_written(self, rows: int, like: Tensor) -> State:
+        """Returns the state before anything is written, for inputs of the type and device of ``like``."""
+        return zeros(self._state_shapes(), rows, like)
+
+    def _state_shapes(self) -> State:
+        history = [(self.options.conv_size - 1, self.embed_dim)] * len(CONVOLVED) if self.keeps_history else []
+        return self.State(*self.memory.state_shapes(), *history)
+
+    def parted(self, state: State | None, rows: int) -> tuple[State | None, History]:
+        """Returns the memory's state, and what came before by projection; both of nothing if the state is None."""
+        if state is None:
+            return None, {}
+        state = checked(state, self._state_shapes(), rows)
+        length = len(self.memory.State._fields)
+        return self.memory.State(*state[:length]), dict(zip(CONVOLVED, state[length:], strict=False))
+
+    def joined(self, held: State, history: History) -> State:
+        """Returns the state of which :meth:`parted` makes these parts."""
+        return self.State(*held, *(history[name] for name in CONVOLVED)) if self.keeps_history else held

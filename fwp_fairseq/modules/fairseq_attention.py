@@ -1,0 +1,111 @@
+"""The interface of fairseq's attention: its arguments, its decoding state, and time as the first dimension."""
+
+from typing import NamedTuple
+
+from fairseq.incremental_decoding_utils import FairseqIncrementalState
+from fairseq.modules.quant_noise import quant_noise
+from torch import Tensor, nn
+
+from ..options import SiteOptions
+from . import incremental_state as states
+
+
+class Call(NamedTuple):
+    """The arguments of one call, which :meth:`FairseqAttention.forward` describes."""
+
+    query: Tensor
+    key: Tensor | None
+    value: Tensor | None
+    key_padding_mask: Tensor | None
+    incremental_state: dict | None
+    need_weights: bool
+    static_kv: bool
+    attn_mask: Tensor | None
+    before_softmax: bool
+    need_head_weights: bool
+
+    @property
+    def wants_weights(self) -> bool:
+        return bool(self.need_weights or self.need_head_weights)
+
+    def shown(self, weights: Tensor | None) -> Tensor | None:
+        """Returns weights of heads (H, B, T, S) as the caller wants them: so, their mean over heads, or None."""
+        if weights is None or not self.wants_weights:
+            return None
+        return weights if self.need_head_weights else weights.mean(0)
+
+
+class FairseqAttention(FairseqIncrementalState):
+    """Receives the calls of fairseq's layers; a subclass answers them by :meth:`attend`.
+
+    Attributes:
+        site: ``encoder``, ``decoder`` or ``cross``.
+        options: of the site.
+    """
+
+    site: str
+    options: SiteOptions
+    num_heads: int
+    head_dim: int
+
+    def forward(
+        self,
+        query: Tensor,
+        key: Tensor | None = None,
+        value: Tensor | None = None,
+        key_padding_mask: Tensor | None = None,
+        incremental_state: dict | None = None,
+        need_weights: bool = True,
+        static_kv: bool = False,
+        attn_mask: Tensor | None = None,
+        before_softmax: bool = False,
+        need_head_weights: bool = False,
+    ) -> tuple[Tensor, Tensor | None]:
+        """Attends, with the arguments and shapes of ``fairseq.modules.MultiheadAttention``.
+
+        Args:
+            query: (T, B, embed_dim).
+            key: (S, B, source_dim), the input of keys and values; cross-attention needs it only until it is written.
+                While decoding, the sources that the rows of :func:`.incremental_state.hand_rows` number, if any.
+            value: ignored; values have the input of keys.
+            key_padding_mask: (B, S), True at pads.
+            incremental_state: fairseq's store of decoding state; None outside decoding.
+            need_weights: whether weights (B, T, S) averaged over heads are wanted.
+            static_kv: whether the source stays the same from step to step.
+            attn_mask: (T, S), added to scores.
+            before_softmax: whether scores are wanted in place of the output; refused where there are none.
+            need_head_weights: whether the weights of each head are wanted, (H, B, T, S).
+
+        Returns:
+            ``(out, weights)``, out (T, B, embed_dim); the weights, or None if nobody wants them or there are none.
+        """
+        return self.attend(
+            Call(
+                query, key, value, key_padding_mask, incremental_state, need_weights, static_kv, attn_mask,
+                before_softmax, need_head_weights,
+            )
+        )  # fmt: skip
+
+    def attend(self, call: Call) -> tuple[Tensor, Tensor | None]:
+        """Answers a call."""
+        raise NotImplementedError
+
+    def batch_first(self, x: Tensor) -> Tensor:
+        """Brings a tensor (L, B, ...) to (B, L, ...), or back."""
+        return x.transpose(0, 1)
+
+    @staticmethod
+    def add_quant_noise(q_noise: float, block_size: int, *projections: nn.Module | None) -> None:
+        """Adds fairseq's quantisation noise to those projections that there are."""
+        for projection in projections:
+            if projection is not None:
+                quant_noise(projection, q_noise, block_size)
+
+    def reorder_incremental_state(self, incremental_state: dict, new_order: Tensor) -> dict:
+        return states.reorder(self, incremental_state, new_order)
+
+    def _get_input_buffer(self, incremental_state: dict | None) -> dict:
+        return states.load(self, incremental_state)
+
+    def extra_repr(self) -> str:
+        return f"site={self.site}, num_heads={self.num_heads}, {self.options.describe(self.head_dim)}"
