@@ -59,14 +59,12 @@ class FeatureMap(nn.Module):
         """phi(x) for x in float32 or wider, of shape (..., d_key). The operators always pass (..., H, L, d_key)."""
         raise NotImplementedError
 
-    def prepare(self, x: Tensor) -> Tensor:
-        """The part of the map that is computed before the operator: phi = rest(prepare(x)), see :meth:`rest`.
-
-        x and the result are (..., H, L, width); in the type of x, or float32 where half precision is not enough.
-        """
+    def project(self, x: Tensor) -> Tensor:
+        """Computes what comes before the operator: phi(x) = kernel_map(project(x)), x (..., H, L, d_key)."""
         return x
 
-    def rest(self) -> "FeatureMap":
+    @property
+    def kernel_map(self) -> "FeatureMap":
         """The part of the map that the operator computes; kernels may know it where they do not know the whole."""
         return self
 
@@ -75,18 +73,18 @@ class FeatureMap(nn.Module):
         return None
 
     def forward(self, x: Tensor, whole: bool = True) -> Tensor:
-        """Computes phi(x), or only :meth:`prepare`; whoever needs either calls the module, so that its hooks run."""
+        """Computes phi(x), or only :meth:`project`; whoever needs either calls the module, so that its hooks run."""
         if x.shape[-1] != self.d_key:
             raise ValueError(
                 f"{self.name} feature map: last dimension of the input is {x.shape[-1]}, expected d_key = {self.d_key}"
             )
         if not whole:
-            return self.prepare(x)
+            return self.project(x)
         with without_autocast(x):
             return self.features(x.to(state_type(x.dtype)))
 
     def of_length_one(self, x: Tensor, eps: float) -> Tensor:
-        """phi(x) / (|phi(x)| + eps), for x as in ``forward``."""
+        """Computes phi(x) / (|phi(x)| + eps), for x as in ``forward``."""
         return to_length_one(self(x), eps)
 
     def extra_repr(self) -> str:

@@ -34,7 +34,7 @@ class Hedgehog(LearnedMap):
             blocks.append(nn.init.orthogonal_(torch.empty(min(d_key, n - first), d_key)))
         return torch.cat(blocks)
 
-    def make_rest(self) -> SoftmaxPair:
+    def make_kernel_map(self) -> SoftmaxPair:
         return SoftmaxPair(self.n)
 
     @classmethod

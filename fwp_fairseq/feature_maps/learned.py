@@ -9,9 +9,9 @@ from .feature_map import FeatureMap
 
 
 class LearnedMap(FeatureMap):
-    """phi(x) = rest(W_h x + b_h), W_h (n, d_key) and b_h (n,) of head h; most maps have no b.
+    """phi(x) = kernel_map(W_h x + b_h), W_h (n, d_key) and b_h (n,) of head h; most maps have no b.
 
-    Any n is possible. Cost: n d_key multiplications a head and position beside those of ``rest``.
+    Any n is possible. Cost: n d_key multiplications a head and position beside those of ``kernel_map``.
 
     Parameters: ``weight`` (heads, n, d_key), one block of it from :meth:`fresh_weight` for each head.
     """
@@ -22,7 +22,7 @@ class LearnedMap(FeatureMap):
     def __init__(self, d_key: int, n: int, heads: int):
         super().__init__(d_key, self.width_for(d_key, n=n))
         self.n = n
-        self.operator_map = self.make_rest()
+        self._kernel_map = self.make_kernel_map()
         self.weight = nn.Parameter(self._fresh(heads))
 
     def _fresh(self, heads: int) -> Tensor:
@@ -33,24 +33,25 @@ class LearnedMap(FeatureMap):
         """Draws the matrices anew."""
         self.weight.copy_(self._fresh(len(self.weight)))
 
-    def prepare(self, x: Tensor) -> Tensor:
-        """W_h x of x (..., heads, L, d_key), in the type of x: (..., heads, L, n)."""
+    def project(self, x: Tensor) -> Tensor:
+        """Computes W_h x of x (..., heads, L, d_key), in the type of x: (..., heads, L, n)."""
         return torch.einsum("...hld,hnd->...hln", x, self.weight.to(x.dtype))
 
     @staticmethod
     def fresh_weight(n: int, d_key: int) -> Tensor:
-        """W_h as a training begins with it, (n, d_key)."""
+        """Returns W_h as a training begins with it, (n, d_key)."""
         raise NotImplementedError
 
-    def make_rest(self) -> FeatureMap:
-        """The map without parameters."""
+    def make_kernel_map(self) -> FeatureMap:
+        """Builds the map without parameters."""
         raise NotImplementedError
 
-    def rest(self) -> FeatureMap:
-        return self.operator_map
+    @property
+    def kernel_map(self) -> FeatureMap:
+        return self._kernel_map
 
     def features(self, x: Tensor) -> Tensor:
-        return self.rest().features(self.prepare(x))
+        return self.kernel_map.features(self.project(x))
 
     def extra_repr(self) -> str:
         return f"{super().extra_repr()}, n={self.n}"

@@ -5,8 +5,6 @@ import math
 import torch
 from torch import Tensor, nn
 
-from .feature_map import FeatureMap
-from .identity import Identity
 from .random_features import RandomFeatures
 from .unit_rows import lengths
 
@@ -41,7 +39,6 @@ class Rfa(RandomFeatures):
     def __init__(self, d_key: int, m: int, heads: int):
         super().__init__(d_key, m)
         self.heads = heads
-        self.operator_map = Identity(self.d_dot)
         self.sigma = nn.Parameter(torch.ones(heads, d_key))
         self.keep_directions()
 
@@ -56,17 +53,11 @@ class Rfa(RandomFeatures):
     def draw(self, generator: torch.Generator) -> Tensor:
         return torch.randn(self.directions_shape, generator=generator, dtype=torch.float64).float()
 
-    def prepare(self, x: Tensor) -> Tensor:
-        return self.forward(x)
-
     def features(self, x: Tensor) -> Tensor:
         length = lengths(x)
         y = x / length.masked_fill(length == 0, 1) * self.sigma[:, None].to(x.dtype)
         angles = y @ self.current_projection().to(x.dtype).mT
         return torch.cat([angles.sin(), angles.cos()], dim=-1) / math.sqrt(self.m)
-
-    def rest(self) -> FeatureMap:
-        return self.operator_map
 
     @classmethod
     def natural_parameters(cls, d_key: int) -> dict[str, int]:

@@ -32,8 +32,8 @@ class T2r(LearnedMap):
     def fresh_weight(n: int, d_key: int) -> Tensor:
         return nn.init.xavier_uniform_(torch.empty(n, d_key))
 
-    def prepare(self, x: Tensor) -> Tensor:
-        return super().prepare(x) + self.bias[:, None].to(x.dtype)
+    def project(self, x: Tensor) -> Tensor:
+        return super().project(x) + self.bias[:, None].to(x.dtype)
 
-    def make_rest(self) -> Relu:
+    def make_kernel_map(self) -> Relu:
         return Relu(self.n)

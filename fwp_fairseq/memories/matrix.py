@@ -24,7 +24,7 @@ class Matrix(Memory):
         super().__init__(options, features, sizes)
         self.has_both_ways = options.passes == "both-ways"
         self.decoding = ops.Decoding(
-            options.update_rule, features.known_map, *options.normalizes, backend=options.backend
+            options.update_rule, features.kernel_map, *options.normalizes, backend=options.backend
         )
 
     def queries(self, q: Tensor) -> Tensor:
@@ -39,7 +39,7 @@ class Matrix(Memory):
             k,
             v,
             **parts,
-            feature_map=self.features.operator_map,
+            feature_map=self.features.kernel_map,
             causal=self.sizes.causal or self.has_both_ways,
             both_ways=self.has_both_ways,
             key_padding_mask=key_padding_mask,
@@ -69,14 +69,13 @@ class Matrix(Memory):
         )
 
     def decodes_lazily(self, k: Tensor) -> bool:
-        return not self.has_both_ways and self.decoding.serves(self.features.decoded(k))
+        return not self.has_both_ways and self.decoding.serves(k)
 
     def _step(self, held, q, k, v, parts: Parts, key_padding_mask):
-        q, k = self.features.decoded(q), self.features.decoded(k)
         return self.decoding.step(held, q, k, v, **parts, key_padding_mask=key_padding_mask)
 
     def _write(self, k, v, parts: Parts, key_padding_mask, rows) -> ops.Cache:
-        return self.decoding.write(self.features.decoded(k), v, **parts, key_padding_mask=key_padding_mask, rows=rows)
+        return self.decoding.write(k, v, **parts, key_padding_mask=key_padding_mask, rows=rows)
 
     def _read(self, held: ops.Cache, q: Tensor) -> Tensor:
-        return self.decoding.read(held, self.features.decoded(q))
+        return self.decoding.read(held, q)

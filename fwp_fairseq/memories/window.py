@@ -77,7 +77,7 @@ class Window(Memory):
         self.size = options.window
         self.weight = nn.Parameter(torch.zeros(sizes.heads, sizes.d_key))
         self.bias = nn.Parameter(torch.zeros(sizes.heads))
-        self.far = ops.Decoding("sum", features.known_map, False, False, backend=options.backend)
+        self.far = ops.Decoding("sum", features.kernel_map, False, False, backend=options.backend)
 
     def reset_parameters(self) -> None:
         nn.init.zeros_(self.weight)
@@ -130,7 +130,7 @@ class Window(Memory):
             self.features.queries(q[:, q.shape[1] - leaving :]),
             self.features.keys(positions.k[:, :leaving]),
             with_ones(positions.v[:, :leaving]),
-            feature_map=self.features.operator_map,
+            feature_map=self.features.kernel_map,
             key_padding_mask=pads,
             normalize_output=False,
             initial_state=None if state is None else FastWeights(state.W, None),
@@ -190,7 +190,7 @@ class Window(Memory):
         return super().step(held, q, k, v, parts, key_padding_mask)
 
     def decodes_lazily(self, k: Tensor) -> bool:
-        return self.far.serves(self.features.decoded(self.features.keys(k)))
+        return self.far.serves(self.features.keys(k))
 
     def _step(self, held, q, k, v, parts: Parts, key_padding_mask):
         return window_decoding.step(self, held, q, k, v)

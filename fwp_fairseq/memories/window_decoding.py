@@ -80,7 +80,7 @@ def _step(window: "Window", cache: WindowCache, q: Tensor, k: Tensor, v: Tensor)
     sums = None
     if cache.count >= size:
         old_k, old_v = cache.stored().index_select(0, cache.places[:, entry]).unsqueeze(1).split(d_key, -1)
-        q_far, k_far = (window.features.decoded(x) for x in (window.features.queries(q), window.features.keys(old_k)))
+        q_far, k_far = window.features.queries(q), window.features.keys(old_k)
         sums, cache.far = window.far.step(cache.far, q_far, k_far, with_ones(old_v))
     cache.kv[entry, :rows, :, :d_key] = k[:, 0]
     cache.kv[entry, :rows, :, d_key:] = v[:, 0]

@@ -132,7 +132,7 @@ class FastNet(Memory):
             features.keys(k),
             v,
             logit.sigmoid().squeeze(-1),
-            feature_map=features.operator_map,
+            feature_map=features.kernel_map,
             key_padding_mask=run.pads,
             normalize_features=features.normalize_features,
             normalize_output=False,

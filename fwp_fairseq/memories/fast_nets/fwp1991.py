@@ -25,8 +25,8 @@ class Fwp1991(FastNet):
         return [(self.features.d_dot, self.d_key)]
 
     def advance(self, run: Run, parts: Parts, state: LinearState) -> tuple[Tensor, LinearState]:
-        q = self.features.divided(self.features.queries(parts["q"]))
-        k = self.features.divided(self.features.keys(parts["k"]))
+        q = self.features.phi(self.features.queries(parts["q"]))
+        k = self.features.phi(self.features.keys(parts["k"]))
         v, W = parts["v"], state.W
         batch, _, heads, d = v.shape
         W = v.new_zeros(batch, heads, self.features.d_dot, d) if W is None else W.to(v.dtype)
