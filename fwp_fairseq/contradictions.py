@@ -83,7 +83,7 @@ def _of_the_window(options: SiteOptions, site: str) -> Iterator[Contradiction]:
     if options.chosen_normalizer != "attention":
         why = "what is read in the window and before it is divided by the sum of both weights"
         if options.normalizer == "auto":  # an output norm has chosen another
-            yield Contradiction(("window", "output_norm"), why, "left out, or no norm of the output")
+            yield Contradiction(("window", "output_norm"), why, "left out, or no output norm")
         yield Contradiction(("window", "normalizer"), why, "left out, or the normaliser auto or attention")
 
 

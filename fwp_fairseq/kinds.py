@@ -33,9 +33,10 @@ KINDS: dict[str, Kind] = {
     ),
     **{name: Kind(f"linear attention, {cls.title}", {"feature_map": name}) for name, cls in MAPS.items()},
     "hedgehog-window": Kind(
-        "softmax over the latest 8 positions, Hedgehog before them", {"feature_map": "hedgehog", "window": 8}
+        "softmax over a window of the latest 8 positions, Hedgehog before them",
+        {"feature_map": "hedgehog", "window": 8},
     ),
-    "delta": Kind("the delta rule with ELU+1, features of length 1 and a norm of the output (DeltaNet)", _DELTA),
+    "delta": Kind("the delta rule with ELU+1, L2-normalised features and output RMSNorm (DeltaNet)", _DELTA),
     "gated-delta": Kind("as delta, with decay (Gated DeltaNet)", _DELTA | {"update_rule": "gated_delta"}),
     "gated": Kind("the gated rule, decay alone, with DPFP", {"feature_map": "dpfp", "update_rule": "gated"}),
     "delta-rnn": _net("Delta RNN", fast_net="rnn"),

@@ -60,7 +60,7 @@ class Option(NamedTuple):
         return len(self.sites) > 1
 
     def expected(self, value) -> str | None:
-        """What the option can be in place of this value; None if it can be this."""
+        """Returns the values that the option can have, if this is none of them; otherwise None."""
         if self.values is None:
             fits = value is None or (isinstance(value, int) and not isinstance(value, bool))
             return None if fits else "a whole number"
@@ -73,52 +73,52 @@ OPTIONS: dict[str, Option] = {option.name: option for option in (
     Option(
         "feature_map", "feature map", "dpfp",
         {"softmax": "fairseq's own attention"} | {name: cls.title for name, cls in MAPS.items()},
-        "the feature map phi; fast weights have no attention weights to drop, so there attention dropout acts on the "
-        "values read",
+        "the feature map phi; fast weights have no attention weights, so attention dropout applies to the retrieved "
+        "values",
         of_softmax=True, kept="always",
     ),
     Option(
         "d_dot", "d_dot", None, None,
-        "features per head: " + "; ".join(f"{name}: {cls.widths}" for name, cls in MAPS.items())
+        "number of features per head: " + "; ".join(f"{name}: {cls.widths}" for name, cls in MAPS.items())
         + " (default: the map's natural width)",
         kept="always",
     ),
     Option(
         "update_rule", "update rule", "sum",
         {
-            "sum": "linear attention", "delta": "replaces what the key held, with a learned strength",
-            "gated": "all earlier content decays",
-            "gated_delta": "all earlier content decays by a learned share, then as delta",
+            "sum": "linear attention", "delta": "the new value replaces the key's old one, by a learned strength",
+            "gated": "a learned gate decays all earlier content", "gated_delta": "delta with decay by a second gate",
         },
-        "how a key-value pair enters the fast weights",
+        "how a key-value pair is written into the fast weights",
         kept="always",
     ),
     Option(
         "normalizer", "normaliser", "auto",
         {
             "auto": ", ".join(f"{normalizer} for {rule}" for rule, normalizer in USUAL_NORMALIZERS.items())
-            + ", but none for attention with a norm of the output or a fast net",
-            "attention": "divides by the accumulated keys", "sum": "divides features by their sum",
-            "both": "does both", "none": "divides nothing", "l2": "divides features by their length",
+            + "; with an output norm or a fast net none takes the place of attention",
+            "attention": "divides the output by z . phi(q)",
+            "sum": "divides features by their sum", "both": "does both", "none": "divides nothing",
+            "l2": "divides features by their length (L2 norm)",
         },
-        "what is divided by what",
+        "how features or outputs are normalised",
         kept="always",
     ),
     Option(
-        "qk_norm", "norm of queries and keys", "none", {"none": "as projected", "l2": "of a learned length"},
+        "qk_norm", "norm of queries and keys", "none", {"none": "no norm", "l2": "L2 norm with a learned scale"},
         "queries and keys are divided by their length before the feature map, and multiplied by a learned scale of "
-        "each head; not with maps from which the scale cancels ("
+        "each head; not with maps for which the scale cancels ("
         + ", ".join(name for name, cls in MAPS.items() if cls.homogeneity is not None) + ")",
     ),
     Option(
-        "output_norm", "norm of the output", "none", {"none": "as read", "rms": "of root mean square 1"},
-        "what each head reads is divided by its root mean square, and multiplied by learned weights, in place of a "
-        "denominator",
+        "output_norm", "output norm", "none", {"none": "no norm", "rms": "RMSNorm"},
+        "the output of each head is divided by its root mean square and multiplied by learned weights, which replaces "
+        "the division by z . phi(q)",
     ),
     Option(
         "beta_range", "range of beta", "0-1",
-        {"0-1": "from nothing to all of the new value", "0-2": "up to the opposite of what the key held"},
-        "the write strengths of the rules delta and gated_delta; 0-2 is meant for features of length 1 (l2)",
+        {"0-1": "1 replaces the old value by the new one", "0-2": "allows negative eigenvalues"},
+        "the range of the write strength beta of the rules delta and gated_delta; 0-2 is meant for the normaliser l2",
     ),
     Option(
         "fast_net", "fast net", "linear",
@@ -126,64 +126,63 @@ OPTIONS: dict[str, Option] = {option.name: option for option in (
             "linear": "one matrix", "rnn": "Delta RNN, a second matrix reads the previous output",
             "lstm": "Delta LSTM, three gates of two matrices each", "mlp": "Delta MLP, blocks of two matrices",
             "delta": "Delta-Delta Net, a matrix writes a second one",
-            "fwp1991": "one matrix that goes through tanh after each write, by the rule sum",
+            "fwp1991": "one matrix, to which tanh is applied after each write",
         },
-        "the net that is written at each position; fwp1991 needs the rule sum, rnn, lstm, mlp, delta and feedback the "
-        "rule delta",
+        "the net that is written at each position; fwp1991 needs the update rule sum; rnn, lstm, mlp, delta and "
+        "feedback need delta",
         sites=_DECODER,
     ),
     Option(
-        "fast_net_depth", "blocks of the fast net mlp", None, None, "blocks of the net mlp (default: 1)",
+        "fast_net_depth", "blocks of the fast net mlp", None, None, "number of blocks of the fast net mlp (default: 1)",
         sites=_DECODER,
     ),
     Option(
         "recurrent", "feedback of the output", "none",
         {"none": "no feedback", "tanh": "through tanh", "softmax": "through softmax"},
-        "what was read at the previous position is added to queries, keys, values and write strengths; with the net "
-        "linear this is the Recurrent Delta Net",
+        "the previous position's output, projected, is added to queries, keys, values and write strengths; with the "
+        "fast net linear this is the Recurrent Delta Net",
         sites=_DECODER,
     ),
     Option(
-        "window", "window read by softmax", None, None,
-        "the latest N positions are read by a softmax, only those before through fast weights, with the rule sum "
-        "(default: none)",
+        "window", "window", None, None,
+        "the latest N positions are read by softmax attention, all earlier ones through fast weights; needs the update "
+        "rule sum (default: none)",
         sites=_DECODER,
     ),
     Option(
-        "source_window", "window of the source", None, None,
-        "with softmax attention, each step of decoding reads only N positions of the source, around those of the step "
-        "before, so that cross-attention takes the same time at any length; training and scoring read all (default: "
-        "all)",
+        "source_window", "source window", None, None,
+        "with softmax attention, each step of decoding reads only N positions of the source, around those that the "
+        "previous step attended to, so that cross-attention takes the same time at any length; training and scoring "
+        "read all (default: all)",
         sites=("cross",), of_softmax=True, kept="never",
     ),
     Option(
         "positions", "positions in the scores", "none",
-        {"none": "those of the embeddings alone", "rotary": "queries and keys are turned by angles of their positions"},
-        "the positions that the scores of softmax attention depend on; with rotary a score depends on the distance of "
-        "query and key, and in cross-attention on that along the source, where the target's positions count times the "
-        "ratio of the lengths in the training set",
+        {"none": "only those of the embeddings", "rotary": "queries and keys are rotated by their positions"},
+        "how scores of softmax attention depend on positions; with rotary they depend on the distance between query "
+        "and key; in cross-attention, target positions are first scaled by the ratio of source to target length in the "
+        "training set",
         of_softmax=True,
     ),
     Option(
         "conv_size", "size of short convolutions", None, None,
-        "in self-attention queries, keys and values are sums, with a learned weight for each coordinate, of those of "
-        "the latest N positions, in the encoder of those of N positions around (N - 1 if N is even) (default: no "
-        "convolutions)",
+        "in self-attention, a learned depthwise convolution mixes the queries, keys and values of the latest N "
+        "positions, in the encoder those of N surrounding positions, or N - 1 if N is even (default: no convolutions)",
         sites=("encoder", "decoder"), of_softmax=True,
     ),
     Option(
         "directions", "directions of random features", "redrawn",
-        {"redrawn": "new ones for each update of a training", "fixed": "those of evaluation throughout"},
-        "the directions of the maps favor and rfa",
+        {"redrawn": "resampled for each update of a training", "fixed": "always those of evaluation"},
+        "the random directions of the maps favor and rfa",
         kept="never",
     ),
     Option(
         "passes", "passes through the source", "one",
         {
-            "one": "all is written, then read",
-            "both-ways": "half of the heads go from the first position to the last, the others back",
+            "one": "all positions are written before any is read",
+            "both-ways": "bidirectional: half of the heads read from left to right, the others from right to left",
         },
-        "the order in which the source is written and read; both-ways for rules whose writes depend on their order",
+        "the order in which the source is written and read; both-ways is for rules whose writes depend on the order",
         sites=_ENCODER,
     ),
     Option(
@@ -214,7 +213,7 @@ _Fields = make_dataclass(
 class SiteOptions(_Fields):
     """The options of one site, by the names of :data:`OPTIONS`.
 
-    With ``feature_map`` softmax the site has stock attention, and those that are not ``of_softmax`` are unused.
+    With ``feature_map`` softmax the site has fairseq's attention, and options that are not ``of_softmax`` are unused.
     """
 
     @property
@@ -223,12 +222,12 @@ class SiteOptions(_Fields):
 
     @property
     def has_fast_net(self) -> bool:
-        """Whether a net is written that takes one position after the other: it is no matrix, or is fed its output."""
+        """Whether the site is recurrent, so that training computes one position after the other."""
         return self.fast_net != "linear" or self.recurrent != "none"
 
     @property
     def chosen_normalizer(self) -> str:
-        """What "auto" stands for; a norm of the output takes the place of a denominator, and fast nets have none."""
+        """The normaliser, with "auto" resolved: an output norm and fast nets replace ``attention`` by ``none``."""
         if self.normalizer != "auto":
             return self.normalizer
         usual = USUAL_NORMALIZERS[self.update_rule]

@@ -86,9 +86,9 @@ def _steps(device: str, scale: float, unit: str) -> Table:
 def _speed_and_memory(unit: str) -> dict[str, Callable[[dict], object]]:
     return {
         f"{unit}/s": number(f"{unit}_per_second", ",.0f"),
-        "speed over stock": number("ratio", ".2f"),
+        "speed over fairseq's": number("ratio", ".2f"),
         "memory, MiB": number("peak_bytes", ",.0f", 2**-20),
-        "memory over stock": number("peak_ratio", ".2f"),
+        "memory over fairseq's": number("peak_ratio", ".2f"),
     }
 
 
@@ -100,9 +100,13 @@ def _model(r: dict) -> tuple:
     )  # fmt: skip
 
 
+# What the words of an attention in records are in tables.
+_WORDS = {"packed": "prepacked", "window": "source window"}
+
+
 def _attention(record: dict) -> str:
     if record["attention"].startswith("hybrid"):
-        return record["attention"].replace("-", ", ")
+        return ", ".join(_WORDS.get(word, word) for word in record["attention"].split("-"))
     engine = {None: "", "auto": "", "chunked": ", PyTorch"}.get(record["backend"], f", {record['backend']}")
     return record["feature_map"] + engine
 

@@ -58,9 +58,9 @@ def _note(preset: Preset) -> Callable[[list[dict]], str]:
         tests = [row["tests"][short] for row in rows]
         return "\n\n".join(
             [
-                f"BLEU of windows of up to {short} English words, of all and by pieces of the source (to 64, to 128, "
-                f"to 256, more), and of the same documents in windows of up to {' and '.join(longer)}. chrF, length "
-                f"ratio and the shares of translations that are cut (as long as their limit) or empty are of windows "
+                f"BLEU of passages of up to {short} English words, of all and by pieces of the source (to 64, to 128, "
+                f"to 256, more), and of the same documents in passages of up to {' and '.join(longer)}. chrF, length "
+                f"ratio and the shares of translations that are cut (as long as their limit) or empty are of passages "
                 f"of {short}.",
                 *spread_note(rows),
                 *signature_notes(tests),
@@ -112,7 +112,7 @@ def _mean_windows(records: list[dict]) -> dict:
 
 
 def _window_note(rows: list[dict]) -> str:
-    what = "BLEU of windows of so many words and of those of more than 256 pieces."
+    what = "BLEU of passages of so many words and of those of more than 256 pieces."
     return "\n\n".join([what, *spread_note(rows), *signature_notes([row["tests"][_SHORT] for row in rows])])
 
 

@@ -8,7 +8,7 @@ _LIKE = table.TABLES["finetune-by-site"]
 
 
 def _note(rows: list[dict]) -> str:
-    said = dict.fromkeys(f"1 in {row['one_of']} test windows of up to {row['words']} words." for row in rows)
+    said = dict.fromkeys(f"1 in {row['one_of']} test passages of up to {row['words']} words." for row in rows)
     return "\n\n".join([_LIKE.note(rows), *said])
 
 
