@@ -6,15 +6,18 @@ import torch
 from torch import Tensor, nn
 
 from ..numerics import state_type
-from ..ops import STRENGTHS, FastWeights
-from ..ops.state import select, zeros
+from ..ops import STRENGTHS, Cache, FastWeights
+from ..ops.state import State, select, zeros
 from ..options import BETA_RANGES, SiteOptions
 from .decay import Decay
 from .features import Features
 from .start import small, start
+from .window_cache import WindowCache
 
-# What each position gives a memory beside q, k and v, by name; (B, L, H) or (B, L, H, width).
+# Gates and other inputs of each position beside q, k and v, by name; (B, L, H) or (B, L, H, width).
 Parts = dict[str, Tensor]
+# What a decoding goes on from: a state, or one of the caches of lazy decoding.
+Held = State | Cache | WindowCache
 
 
 class Sizes(NamedTuple):
@@ -82,22 +85,22 @@ class Memory(nn.Module):
             start(self.beta_proj, small)
 
     def parts(self, x: Tensor) -> Parts:
-        """What is taken of the input of the keys (..., inputs) beside k and v: (..., H) or (..., H, width)."""
-        found = {}
+        """Computes the gates of the input of the keys (..., inputs): (..., H), or (..., H, width) of other parts."""
+        parts = {}
         if self.beta_proj is not None:
             logits = self.beta_proj(x)
             beta, largest = torch.sigmoid(logits.to(state_type(logits.dtype))), BETA_RANGES[self.options.beta_range]
-            found["beta"] = beta if largest == 1 else largest * beta
+            parts["beta"] = beta if largest == 1 else largest * beta
         if self.decay is not None:
-            found["alpha"] = self.decay(x)
-        return found
+            parts["alpha"] = self.decay(x)
+        return parts
 
     def queries(self, q: Tensor) -> Tensor:
-        """From projected queries (B, T, H, d_key) to what the methods below take as q."""
+        """Computes what the methods below take as q of projected queries (B, T, H, d_key)."""
         return q
 
     def keys(self, k: Tensor) -> Tensor:
-        """From projected keys (B, S, H, d_key) to what the methods below take as k."""
+        """Computes what the methods below take as k of projected keys (B, S, H, d_key)."""
         return k
 
     def attend(
@@ -127,41 +130,41 @@ class Memory(nn.Module):
         raise NotImplementedError
 
     def weights(self, q: Tensor, k: Tensor, key_padding_mask: Tensor | None = None) -> Tensor | None:
-        """What each query reads of each position, (B, H, T, S), in shares of 1; None if there are no such shares."""
+        """Computes the share of each position in what a query reads, (B, H, T, S); None if there are no such shares."""
         return None
 
     def state_shapes(self) -> State:
-        """The shape of each tensor of a state without its rows; None in place of one that is not there."""
+        """Returns the shape of each tensor of a state without its rows; None in place of one that is not there."""
         raise NotImplementedError
 
     def nothing_written(self, rows: int, like: Tensor) -> State:
-        """The state before anything is written, for inputs of the type and device of ``like``."""
+        """Returns the state before anything is written, for inputs of the type and device of ``like``."""
         return zeros(self.state_shapes(), rows, like)
 
     def decodes_lazily(self, k: Tensor) -> bool:
-        """Whether decoding keys like these keeps recent positions in place of a state (:mod:`..ops.decoding`)."""
+        """Returns True if decoding keeps recent keys, like these, in place of a state (:mod:`..ops.decoding`)."""
         return False
 
     def step(
-        self, held: Any, q: Tensor, k: Tensor, v: Tensor, parts: Parts, key_padding_mask: Tensor | None = None
-    ) -> tuple[Tensor, Any]:
+        self, held: Held | None, q: Tensor, k: Tensor, v: Tensor, parts: Parts, key_padding_mask: Tensor | None = None
+    ) -> tuple[Tensor, Held]:
         """Writes positions one after the other, and reads after each: (out, what to go on from).
 
-        ``held`` is what the last step returned: None at first, a state, or the cache of lazy decoding, which the step
-        writes into, so that it can be continued only once.
+        ``held`` is what the last step returned, None at first. A step writes into a cache, so that it can be continued
+        only once.
         """
         if self._is_lazy(held, k):
             return self._step(held, q, k, v, parts, key_padding_mask)
         return self.attend(q, k, v, parts, key_padding_mask=key_padding_mask, state=held, return_state=True)
 
-    def write(self, k: Tensor, v: Tensor, parts: Parts, *, key_padding_mask: Tensor | None, rows: Tensor) -> Any:
+    def write(self, k: Tensor, v: Tensor, parts: Parts, *, key_padding_mask: Tensor | None, rows: Tensor) -> Held:
         """Writes whole sources (N, S, ...) to :meth:`read` from; row r will read source ``rows[r]`` (R, int32)."""
         if self._is_lazy(None, k):
             return self._write(k, v, parts, key_padding_mask, rows)
         q = k[:, :0]
         return select(self.attend(q, k, v, parts, key_padding_mask=key_padding_mask, return_state=True)[1], rows)
 
-    def read(self, held: Any, q: Tensor) -> Tensor:
+    def read(self, held: Held, q: Tensor) -> Tensor:
         """Reads with q (R, T, H, width) from what :meth:`write` returned, or from a state; nothing is written."""
         if self._is_lazy(held, q):
             return self._read(held, q)
@@ -169,8 +172,8 @@ class Memory(nn.Module):
         strengths = dict.fromkeys(STRENGTHS[self.options.update_rule], k[..., 0])
         return self.attend(q, k, q.new_empty(*k.shape[:3], self.sizes.d_key), strengths, state=held)[0]
 
-    def _is_lazy(self, held: Any, k: Tensor) -> bool:
-        """Whether to decode lazily, which cannot be differentiated, from what is held, None at first."""
+    def _is_lazy(self, held: Held | None, k: Tensor) -> bool:
+        """Returns True to decode lazily, which cannot be differentiated, from what is held, None at first."""
         if held is None:
             return not torch.is_grad_enabled() and self.decodes_lazily(k)
         if isinstance(held, self.State):

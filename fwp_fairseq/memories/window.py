@@ -23,11 +23,11 @@ from ..numerics import is_known, state_type, without_autocast
 from ..ops import state as states
 from ..ops import window as operator
 from ..ops.call import FastWeights
+from ..ops.decoding_native import fold
 from ..options import SiteOptions
-from . import window_decoding
 from .features import Features
-from .memory import Memory, Parts, Sizes
-from .window_decoding import with_ones
+from .memory import Held, Memory, Parts, Sizes
+from .window_cache import WindowCache
 
 
 @states.registered
@@ -129,7 +129,7 @@ class Window(Memory):
         sums, far = ops.sum_rule(
             self.features.queries(q[:, q.shape[1] - leaving :]),
             self.features.keys(positions.k[:, :leaving]),
-            with_ones(positions.v[:, :leaving]),
+            _with_ones(positions.v[:, :leaving]),
             feature_map=self.features.kernel_map,
             key_padding_mask=pads,
             normalize_output=False,
@@ -181,19 +181,48 @@ class Window(Memory):
         recent = (self.size, heads, d_key)
         return WindowState(recent, recent, (self.size,), (heads, self.features.d_dot, d_key + 1))
 
-    def step(self, held, q, k, v, parts: Parts, key_padding_mask=None):
+    def step(self, held: Held | None, q, k, v, parts: Parts, key_padding_mask=None):
         # With pads the windows of rows move apart.
         if key_padding_mask is not None and (not is_known(key_padding_mask) or key_padding_mask.any()):
-            if isinstance(held, window_decoding.WindowCache):
-                held = window_decoding.state_of(self, held)
+            if isinstance(held, WindowCache):
+                held = self._state_of_cache(held)
             held = held or self.nothing_written(len(q), q)
         return super().step(held, q, k, v, parts, key_padding_mask)
 
     def decodes_lazily(self, k: Tensor) -> bool:
         return self.far.serves(self.features.keys(k))
 
-    def _step(self, held, q, k, v, parts: Parts, key_padding_mask):
-        return window_decoding.step(self, held, q, k, v)
+    def _step(self, held: WindowCache | None, q, k, v, parts: Parts, key_padding_mask):
+        cache = held or WindowCache.empty(self.size, k[:, :1])
+        with without_autocast(q):
+            read = [self._step_once(cache, *x) for x in zip(*(x.split(1, 1) for x in (q, k, v)), strict=True)]
+        return (read[0] if len(read) == 1 else torch.cat(read, 1)).to(v.dtype), cache
+
+    def _step_once(self, cache: WindowCache, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        sums = None
+        if (oldest := cache.oldest()) is not None:
+            old_k, old_v = oldest
+            q_far, k_far = self.features.queries(q), self.features.keys(old_k)
+            sums, cache.far = self.far.step(cache.far, q_far, k_far, _with_ones(old_v))
+        cache.write(k, v)
+        stored_k, stored_v, places = cache.window()
+        return self.read_window(q, stored_k, stored_v, sums, places=places)
+
+    def _state_of_cache(self, cache: WindowCache) -> WindowState:
+        """Returns the state after what hypotheses have written; its rows can be continued with different lengths."""
+        state, latest = self.nothing_written(len(cache.places), cache.kv), cache.latest()
+        begin = self.size - latest.shape[1]
+        state.k[:, begin:], state.v[:, begin:] = latest.to(state.k.dtype).chunk(2, -1)
+        state.present[:, begin:] = 1
+        return state if cache.far is None else state._replace(W=fold(self.far, cache.far)[0].to(state.W.dtype))
+
+
+def _with_ones(v: Tensor) -> Tensor:
+    """Returns v with a column of ones, so that the denominator is read with the values.
+
+    The sums have this type; not divided yet, they grow with the text, so half precision has no room for them.
+    """
+    return F.pad(v.to(state_type(v.dtype)), (0, 1), value=1.0)
 
 
 def _pads_are_behind(mask: Tensor | None) -> bool:

@@ -1,19 +1,21 @@
 """Stores what attention keeps between two decoding steps in fairseq's incremental state.
 
-A module's buffer is a flat dict. Attention with fast weights has ``held``, what its memory goes on from: a state, or
-the cache of lazy decoding. Softmax cross-attention has ``source``, and Transformer-XL has tensors.
+A module's buffer is a flat dict. Attention with fast weights has ``held``, what its memory goes on from. Softmax
+cross-attention has ``source``. What else there is are tensors.
 """
-
-from typing import Any
 
 from fairseq.incremental_decoding_utils import FairseqIncrementalState
 from torch import Tensor
 
-from ..memories import select
+from ..memories.memory import Held
+from ..ops.state import select
+from .shared_source import SharedSource
+from .source_window import SourceWindow
 
 _KEY = "attn_state"
 _ROWS = "rows"
-Buffer = dict[str, Any]
+Entry = Tensor | Held | SharedSource | SourceWindow
+Buffer = dict[str, Entry]
 
 
 def load(module: FairseqIncrementalState, incremental_state: dict | None) -> Buffer:
@@ -32,7 +34,7 @@ def reorder(module: FairseqIncrementalState, incremental_state: dict, new_order:
     return incremental_state
 
 
-def _reordered(x: Any, order: Tensor) -> Any:
+def _reordered(x: Entry, order: Tensor) -> Entry:
     if isinstance(x, Tensor):
         return x.index_select(0, order)
     if isinstance(x, tuple):
