@@ -1,8 +1,8 @@
 """Describes operators to Python, and chooses the backend that computes a call.
 
-An :class:`Operator` is a call that several backends can compute: each says why it cannot serve a call, if so, and runs
-it. A :class:`Kernel` is an operator of the compiled library as torch sees it: the shapes of its results, what it keeps
-for the backward, and its gradient.
+An :class:`Operator` is called as ``operator(backend, *arguments)``. Each of its backends says why it cannot serve the
+arguments, if so, and runs them. A :class:`Kernel` is a backend: an operator of the compiled library as torch sees it,
+with the shapes of its results, what it keeps for the backward, and its gradient.
 """
 
 import logging
@@ -15,7 +15,6 @@ from torch.autograd import forward_ad
 
 from . import _extension, _self_check
 from ._constant import constant
-from .numerics import without_autocast
 
 logger = logging.getLogger(__name__)
 
@@ -25,27 +24,27 @@ FLOATING = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
 
 class Backend(Protocol):
-    """The interface of what computes an operator's calls: a module or a class."""
+    """The interface of what computes an operator's calls: a module or a kernel."""
 
-    def unsupported_reasons(self, *call: Any) -> list[str]:
-        """Returns the reasons why the backend cannot serve the call; empty if it can."""
+    def unsupported_reasons(self, *arguments: Any) -> list[str]:
+        """Returns the reasons why the backend cannot serve a call; empty if it can."""
 
-    def run(self, *call: Any) -> Any:
-        """The operator's results."""
+    def run(self, *arguments: Any) -> Any:
+        """Computes the operator's results."""
 
 
 class InPyTorch:
-    """A backend that serves every call, by a function of it."""
+    """A backend that serves every call, by a function."""
 
-    def __init__(self, run: Callable[[Any], Any]):
+    def __init__(self, run: Callable):
         self.run = run
 
-    def unsupported_reasons(self, *call: Any) -> list[str]:
+    def unsupported_reasons(self, *arguments: Any) -> list[str]:
         return []
 
 
 class Operator:
-    """A call and its backends, in order of preference; ``auto`` takes the first that can serve the call.
+    """A function and its backends, in order of preference; ``auto`` takes the first that can serve a call.
 
     Where there are no matrix products of several positions, ``chunked`` means the loop, ``reference``.
     """
@@ -53,20 +52,20 @@ class Operator:
     def __init__(self, what: str, **backends: Backend):
         self.what, self.backends = what, backends
 
-    def choose(self, backend: str, *call: Any) -> str:
-        """The name of the backend that computes the call.
+    def choose(self, backend: str, *arguments: Any) -> str:
+        """Returns the name of the backend that computes a call.
 
         Raises NotImplementedError, with every reason, when the named backend or no backend can serve it.
         """
         if backend != "auto":
             name = "reference" if backend == "chunked" and backend not in self.backends else backend
             missing = f"it is computed by {' and '.join(self.backends)} alone"
-            if reasons := self.backends[name].unsupported_reasons(*call) if name in self.backends else [missing]:
+            if reasons := self.backends[name].unsupported_reasons(*arguments) if name in self.backends else [missing]:
                 raise NotImplementedError(f"backend={backend!r} cannot serve {self.what}: {'; '.join(reasons)}")
             return name
         skipped = {}
         for name, module in self.backends.items():
-            reasons = module.unsupported_reasons(*call)
+            reasons = module.unsupported_reasons(*arguments)
             if not reasons:
                 for other, why in skipped.items():
                     _log_fallback(name, other, tuple(why))
@@ -74,15 +73,13 @@ class Operator:
             skipped[name] = reasons
         raise NotImplementedError(f"no backend serves {self.what}: {skipped}")
 
-    def __call__(self, backend: str, like: Tensor, call: Any) -> Any:
-        """Runs the call on the named backend, or on the fastest that can serve it for ``auto``."""
-        name = self.choose(backend, call)
-        with without_autocast(like):
-            return self.backends[name].run(call)
+    def __call__(self, backend: str, *arguments: Any) -> Any:
+        """Computes the function on the named backend, or on the fastest that can serve the call for ``auto``."""
+        return self.backends[self.choose(backend, *arguments)].run(*arguments)
 
-    def report(self, call: Any) -> list[tuple[str, list[str]]]:
-        """Each backend, in order of preference, and why it cannot serve the call."""
-        return [(name, backend.unsupported_reasons(call)) for name, backend in self.backends.items()]
+    def report(self, *arguments: Any) -> list[tuple[str, list[str]]]:
+        """Lists each backend, in order of preference, and why it cannot serve a call."""
+        return [(name, backend.unsupported_reasons(*arguments)) for name, backend in self.backends.items()]
 
 
 @constant
@@ -103,6 +100,8 @@ class Kernel:
         types: those of tensors that it takes on the CPU.
         cuda_types: those that it takes on CUDA; none if there is no such kernel.
         cuda_refusal: the operator of the CUDA library that says why a device cannot serve tensors of some sizes.
+        sizes: takes the arguments, and returns the widths for ``cuda_refusal``; None if the caller refuses.
+        results: how many of the results :meth:`run` returns; the others are for the backward. None for all.
         others: who has second derivatives, for the error; None if ``differentiate`` has its own.
     """
 
@@ -117,10 +116,13 @@ class Kernel:
         types: tuple[torch.dtype, ...] = (torch.float32, torch.float64),
         cuda_types: tuple[torch.dtype, ...] = (),
         cuda_refusal: str | None = None,
+        sizes: Callable[..., tuple] | None = None,
+        results: int | None = None,
         others: str | None = "the backend reference has",
     ):
         self._function: type[torch.autograd.Function] | None = None
-        self.name, self.types, self.cuda_refusal = name, {"cpu": types, "cuda": cuda_types}, cuda_refusal
+        self.name, self.types, self.results = name, {"cpu": types, "cuda": cuda_types}, results
+        self.cuda_refusal, self.sizes = cuda_refusal, sizes
         if not LIBRARY:
             return
         torch.library.register_fake(f"fwp::{name}", fake)
@@ -146,8 +148,14 @@ class Kernel:
             return getattr(torch.ops.fwp, self.name)(*arguments)
         return self._function.apply(*arguments)
 
-    def unsupported_reasons(self, like: Tensor) -> list[str]:
-        """Returns the reasons why the compiled library cannot serve tensors of this type and device, of any size."""
+    def run(self, *arguments: Any) -> Any:
+        return self(*arguments) if self.results is None else self(*arguments)[: self.results]
+
+    def unsupported_reasons(self, like: Tensor, *others: Any) -> list[str]:
+        """Returns the reasons why the compiled library cannot serve arguments, of which the first is ``like``.
+
+        Without :attr:`sizes` these are the reasons against tensors of this type and device, of any size.
+        """
         if not LIBRARY:
             return [_STATUS.reasons["cpu"]]
         reasons, device = _transforms(), like.device.type
@@ -159,7 +167,7 @@ class Kernel:
         elif like.dtype not in types:
             kinds = " and ".join(map(str, types))
             reasons.append(f"the kernel of {self.name} for {device} computes in {kinds}, not in {like.dtype}")
-        return reasons
+        return reasons if reasons or self.sizes is None else self.refused(like, *self.sizes(like, *others))
 
     def refused(self, like: Tensor, *sizes) -> list[str]:
         """Returns why the GPU of ``like`` cannot run the kernel at these widths; empty if it can, or on a CPU.

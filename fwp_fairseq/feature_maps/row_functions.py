@@ -5,27 +5,22 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from .._operator import Kernel
+from .._operator import InPyTorch, Kernel, Operator
 
 
-class RowFunction(Kernel):
+class RowFunction(Operator):
     """A compiled function of rows, in float32 and on the CPU in float64; ``in_pytorch`` computes it elsewhere."""
 
     def __init__(self, name: str, in_pytorch: Callable, fake, fake_backward, save, differentiate):
-        super().__init__(
+        kernel = Kernel(
             name, fake, fake_backward, save, differentiate, cuda_types=(torch.float32,),
-            cuda_refusal="cuda_row_function_refusal", others=None,
+            cuda_refusal="cuda_row_function_refusal", sizes=lambda *arguments: (), others=None,
         )  # fmt: skip
+        super().__init__(f"the rows of {name}", native=kernel, chunked=InPyTorch(in_pytorch))
         self.in_pytorch = in_pytorch
 
-    def serves(self, x: Tensor) -> bool:
-        """Returns True if the compiled function can be called with x under the active transforms."""
-        return x.shape[-1] != 0 and not self.unsupported_reasons(x) and not self.refused(x)
-
     def __call__(self, x: Tensor, *numbers: float) -> Tensor:
-        if self.serves(x):
-            return getattr(torch.ops.fwp, self.name)(x, *numbers)
-        return self.in_pytorch(x, *numbers)
+        return super().__call__("auto" if x.shape[-1] else "chunked", x, *numbers)
 
 
 def rows_like(x: Tensor, width: int) -> Tensor:

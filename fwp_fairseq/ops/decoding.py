@@ -146,7 +146,7 @@ class Decoding:
             cache.ancestors = torch.zeros(k.shape[0], _FIRST_CAPACITY, dtype=torch.int32, device=k.device)
         length = q.shape[1]
         if length == 1 and cache.count < cache.keys.shape[0] and k.shape[0] <= cache.keys.shape[1]:
-            out = decoding_native.decode(self, cache, q, k, v, beta, alpha, key_padding_mask)
+            out = self._decode(q, cache, k, v, beta, alpha, key_padding_mask)
             cache.count += 1
         else:
             outputs, first = [], 0
@@ -154,8 +154,8 @@ class Decoding:
                 room = self._make_room(cache, length - first, k.shape[0])
                 part = slice(first, first + room)
                 outputs.append(
-                    decoding_native.decode(
-                        self, cache, q[:, part], k[:, part], v[:, part],
+                    self._decode(
+                        q[:, part], cache, k[:, part], v[:, part],
                         *(None if x is None else x[:, part] for x in (beta, alpha, key_padding_mask)),
                     )
                 )  # fmt: skip
@@ -190,7 +190,7 @@ class Decoding:
             cache = self._empty(k, v, sources)
             cache.ancestors = torch.empty(k.shape[0], sources, dtype=torch.int32, device=k.device)
             # Any queries will do: the written vectors do not depend on them.
-            decoding_native.decode(self, cache, k, k, v, beta, alpha, key_padding_mask)
+            self._decode(k, cache, k, v, beta, alpha, key_padding_mask)
             cache.ancestors, cache.count = None, sources
         cache.rows = rows
         return cache
@@ -201,7 +201,10 @@ class Decoding:
             features = divided_features(q, self.feature_map, state_type(q.dtype), self.eps)
             return self._of_features().read(cache, features).to(q.dtype)
         (x,), _ = self._prepared(cache.keys.dtype, (q,))
-        return decoding_native.decode(self, cache, x).to(q.dtype)
+        return self._decode(x, cache).to(q.dtype)
+
+    def _decode(self, q: Tensor, cache: Cache, *written: Tensor | None) -> Tensor:
+        return OPERATORS[self.rule](self.backend, self, q, cache, *written)
 
     @property
     def divides_first(self) -> bool:
@@ -226,14 +229,12 @@ class Decoding:
     def _prepared(
         self, dtype: torch.dtype | None, inputs: tuple[Tensor, ...], strengths: tuple[Tensor | None, ...] = ()
     ):
-        """Converts the inputs to the cache's type and strengths to that of states, if the library serves the site.
+        """Converts the inputs to the cache's type and strengths to that of states.
 
         ``dtype`` is the cache's type, or None if there is no cache yet.
         """
         widest = dtype or reduce(torch.promote_types, [x.dtype for x in inputs])
-        first = _to_dtype(inputs[0], widest)
-        OPERATORS[self.rule].choose(self.backend, self, first)
-        dtype = dtype or decoding_native.cached_type(first)
+        dtype = dtype or decoding_native.cached_type(_to_dtype(inputs[0], widest))
         strengths = [None if x is None else _to_dtype(x, state_type(dtype)) for x in strengths]
         return [_to_dtype(x, dtype) for x in inputs], strengths
 

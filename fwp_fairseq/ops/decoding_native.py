@@ -28,8 +28,8 @@ KERNEL = Kernel(
 Kernel("fold", _fake_fold)
 
 
-def unsupported_reasons(decoding, x: Tensor) -> list[str]:
-    """Returns the reasons why the compiled library cannot serve this site; empty if it can."""
+def unsupported_reasons(decoding, x: Tensor, *others) -> list[str]:
+    """Returns the reasons why the compiled library cannot serve this site and rows like x; empty if it can."""
     reasons = KERNEL.unsupported_reasons(x) + unknown(decoding.rule, decoding.feature_map)
     return reasons or KERNEL.refused(x, x.shape[-1], decoding.d_dot(x), LONGEST_BLOCK)
 
@@ -38,7 +38,7 @@ def cached_type(x: Tensor) -> torch.dtype:
     return x.dtype if x.device.type == "cuda" else state_type(x.dtype)
 
 
-def decode(decoding, cache, q, k=None, v=None, beta=None, alpha=None, key_padding_mask=None) -> Tensor:
+def run(decoding, q, cache, k=None, v=None, beta=None, alpha=None, key_padding_mask=None) -> Tensor:
     phi = decoding.feature_map
     return torch.ops.fwp.decode(
         q, k, v, beta, alpha, key_padding_mask, cache.keys, cache.written, cache.strengths, cache.ancestors,

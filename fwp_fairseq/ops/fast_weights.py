@@ -163,7 +163,8 @@ def _call(
         rule, q, k, v, strengths.get("beta"), strengths.get("alpha"), feature_map, causal, key_padding_mask,
         normalize_features, normalize_output, eps, initial_state, return_state, both_ways,
     )  # fmt: skip
-    return backends.OPERATORS[rule](backend, v, call)
+    with without_autocast(v):
+        return backends.OPERATORS[rule](backend, call)
 
 
 def sum_rule(

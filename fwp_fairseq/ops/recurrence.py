@@ -27,7 +27,7 @@ import torch
 from torch import Tensor
 
 from .._operator import InPyTorch, Kernel, Operator, new_rows
-from ..numerics import state_type
+from ..numerics import state_type, without_autocast
 from .checks import check_mask, check_shapes, check_tensor, fail
 
 GATES = 3  # u, i and o
@@ -114,11 +114,11 @@ def _check(operator: str, gates: int, z, k, v, beta, key_padding_mask, R, **vect
 
 def _run(operator: Operator, backend: str, *call: Tensor | None) -> tuple[Tensor, ...]:
     dtype = state_type(call[0].dtype)
-    return operator(backend, call[0], [x if x is None or x.dtype == torch.bool else x.to(dtype) for x in call])
+    with without_autocast(call[0]):
+        return operator(backend, *(x if x is None or x.dtype == torch.bool else x.to(dtype) for x in call))
 
 
-def _rnn_loop(call: list) -> tuple[Tensor, ...]:
-    z, k, v, beta, pads, R, y = call
+def _rnn_loop(z, k, v, beta, pads, R, y) -> tuple[Tensor, ...]:
     batch, _, heads, d = z.shape
     R = z.new_zeros(batch, heads, d, d) if R is None else R
     y = z.new_zeros(batch, heads, d) if y is None else y
@@ -131,8 +131,7 @@ def _rnn_loop(call: list) -> tuple[Tensor, ...]:
     return torch.stack(outputs, 1) if outputs else z, R, y
 
 
-def _lstm_loop(call: list) -> tuple[Tensor, ...]:
-    z, k, v, beta, pads, R, h, c = call
+def _lstm_loop(z, k, v, beta, pads, R, h, c) -> tuple[Tensor, ...]:
     batch, _, heads, d = z.shape
     R = z.new_zeros(batch, heads, d, d) if R is None else R
     h, c = (z.new_zeros(batch, heads // GATES, d) if x is None else x for x in (h, c))
@@ -173,55 +172,46 @@ def keep(pads: Tensor | None, t: int, before: Tensor, after: Tensor) -> Tensor:
     return after if pads is None else torch.where(pads[:, t].view(-1, *[1] * (after.dim() - 1)), before, after)
 
 
-class _Compiled(Kernel):
-    """The backend ``native``; ``vectors`` are the states beside R, ``kept`` what the backward needs beside R and out.
+def _kernel(name: str, gates: int, vectors: int, kept: tuple[bool, ...]) -> Kernel:
+    """Describes a compiled recurrence; ``vectors`` are the states beside R.
 
-    The operator returns out, the states, and what it keeps: for each entry of ``kept`` rows of the net's heads, or
-    (True) of those of every gate.
+    The operator returns out, the states, and what the backward needs beside R and out: for each entry of ``kept`` rows
+    of the net's heads, or (True) of those of every gate.
     """
 
-    def __init__(self, name: str, gates: int, vectors: int, kept: tuple[bool, ...]):
-        self.vectors = vectors
+    def states(k: Tensor) -> list[Tensor]:
+        batch, _, heads, d = k.shape
+        return [k.new_empty(batch, heads, d, d), *(k.new_empty(batch, heads // gates, d) for _ in range(vectors))]
 
-        def states(k: Tensor) -> list[Tensor]:
-            batch, _, heads, d = k.shape
-            return [k.new_empty(batch, heads, d, d), *(k.new_empty(batch, heads // gates, d) for _ in range(vectors))]
+    def fake(z, k, *others):
+        rows, d = k[:, :, : k.shape[2] // gates], k.shape[3]
+        return new_rows(rows, d), *states(k), *(new_rows(k if every else rows, d) for every in kept)
 
-        def fake(z, k, *others):
-            of_net, d = k[:, :, : k.shape[2] // gates], k.shape[3]
-            return new_rows(of_net, d), *states(k), *(new_rows(k if every else of_net, d) for every in kept)
+    def fake_backward(*arguments):
+        k, _, beta, *_ = arguments[-4 - vectors :]
+        return *(new_rows(k, k.shape[3]) for _ in range(3)), new_rows(beta, 1).squeeze(3), *states(k)
 
-        def fake_backward(*given):
-            k, _, beta, *_ = given[-4 - vectors :]
-            return *(new_rows(k, k.shape[3]) for _ in range(3)), new_rows(beta, 1).squeeze(3), *states(k)
+    def save(ctx, inputs, output) -> None:
+        out, last_R, *more, written = output[:2] + output[2 + vectors :]
+        ctx.has_state = [x is not None for x in inputs[5:]]
+        ctx.save_for_backward(out, *more, last_R, written, *inputs[1:5], *inputs[6:])
+        ctx.mark_non_differentiable(*more, written)
 
-        def save(ctx, inputs, output) -> None:
-            out, last_R, *more, written = output[:2] + output[2 + vectors :]
-            ctx.given = [x is not None for x in inputs[5:]]
-            ctx.save_for_backward(out, *more, last_R, written, *inputs[1:5], *inputs[6:])
-            ctx.mark_non_differentiable(*more, written)
+    def differentiate(ctx, *gradients):
+        backward = getattr(torch.ops.fwp, f"{name}_backward")
+        back = backward(*gradients[: 2 + vectors], *ctx.saved_tensors)
+        return *back[:4], None, *(x if has else None for x, has in zip(back[4:], ctx.has_state, strict=True))
 
-        def differentiate(ctx, *gradients):
-            backward = getattr(torch.ops.fwp, f"{name}_backward")
-            found = backward(*gradients[: 2 + vectors], *ctx.saved_tensors)
-            return *found[:4], None, *(x if given else None for x, given in zip(found[4:], ctx.given, strict=True))
-
-        super().__init__(
-            name, fake, fake_backward, save, differentiate, cuda_types=(torch.float32,),
-            cuda_refusal="cuda_recurrence_refusal",
-        )  # fmt: skip
-
-    def unsupported_reasons(self, call: list) -> list[str]:
-        return super().unsupported_reasons(call[0]) or self.refused(call[0], call[0].shape[-1])
-
-    def run(self, call: list) -> tuple[Tensor, ...]:
-        return getattr(torch.ops.fwp, self.name)(*call)[: 2 + self.vectors]
+    return Kernel(
+        name, fake, fake_backward, save, differentiate, cuda_types=(torch.float32,),
+        cuda_refusal="cuda_recurrence_refusal", sizes=lambda z, *others: (z.shape[-1],), results=2 + vectors,
+    )  # fmt: skip
 
 
-_RNN = Operator("the recurrence", native=_Compiled("recur", 1, 1, (True,)), reference=InPyTorch(_rnn_loop))
+_RNN = Operator("the recurrence", native=_kernel("recur", 1, 1, (True,)), reference=InPyTorch(_rnn_loop))
 # The backward needs the cells of the net, the values of every gate, and what every gate's matrix was written.
 _LSTM = Operator(
     "the recurrence of the Delta LSTM",
-    native=_Compiled("recur_lstm", GATES, 2, (False, True, True)),
+    native=_kernel("recur_lstm", GATES, 2, (False, True, True)),
     reference=InPyTorch(_lstm_loop),
 )

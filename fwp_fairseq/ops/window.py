@@ -21,6 +21,7 @@ from torch import Tensor
 
 from .._operator import InPyTorch, Kernel, Operator, new_rows
 from ..feature_maps.favor import LARGEST_EXPONENT
+from ..numerics import without_autocast
 from .checks import check_mask, check_shapes, check_tensor, fail
 
 
@@ -56,7 +57,8 @@ def read_window(
     Cost per query and head: 2 w d multiplications; in PyTorch up to 4 w d.
     """
     _check(q, k, v, sums, u, bias, size, key_padding_mask, places)
-    return OPERATOR(backend, q, (q, k, v, sums, u, bias, key_padding_mask, places, size))
+    with without_autocast(q):
+        return OPERATOR(backend, q, k, v, sums, u, bias, key_padding_mask, places, size)
 
 
 def _check(q, k, v, sums, u, bias, size: int, key_padding_mask, places) -> None:
@@ -85,18 +87,10 @@ def _check(q, k, v, sums, u, bias, size: int, key_padding_mask, places) -> None:
             fail("read_window", name, f"of type {x.dtype}", f"q's type, {q.dtype}")
 
 
-class _Native:
-    @staticmethod
-    def unsupported_reasons(call: tuple) -> list[str]:
-        return KERNEL.unsupported_reasons(call[0])
-
-    @staticmethod
-    def run(call: tuple) -> Tensor:
-        return KERNEL(*call)
-
-
-def _in_blocks(call: tuple) -> Tensor:
-    q, k, v, sums, u, bias, absent, places, w = call
+def _in_blocks(
+    q: Tensor, k: Tensor, v: Tensor, sums: Tensor | None, u: Tensor, bias: Tensor, absent: Tensor | None,
+    places: Tensor | None, w: int,
+) -> Tensor:  # fmt: skip
     if not q.shape[1]:
         return torch.empty_like(q)
     if places is not None:
@@ -143,9 +137,6 @@ def gain(q: Tensor, u: Tensor, bias: Tensor) -> Tensor:
     return logits.clamp(max=LARGEST_EXPONENT).exp().unsqueeze(-1)
 
 
-OPERATOR = Operator("a window", native=_Native, reference=InPyTorch(_in_blocks))
-
-
 def _fake(q, *others):
     return new_rows(q, q.shape[3])
 
@@ -170,3 +161,4 @@ def _differentiate(ctx, grad_out):
 
 
 KERNEL = Kernel("read_window", _fake, _fake_backward, _save, _differentiate)
+OPERATOR = Operator("a window", native=KERNEL, reference=InPyTorch(_in_blocks))

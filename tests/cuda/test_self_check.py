@@ -175,7 +175,10 @@ def test_what_fails_its_check_is_not_used(unchecked, monkeypatch, caplog):
                 refused()
         assert ops.delta_rule(*x.values(), feature_map=phi.to("cuda"))[0].isfinite().all()
         assert not ops.Decoding("delta", None, True, False).serves(x["k"])
-    assert not unit_rows.to_length_one.serves(z) and unit_rows.to_length_one(z, 1e-6).isfinite().all()
+    assert (
+        unit_rows.to_length_one.backends["native"].unsupported_reasons(z)
+        and unit_rows.to_length_one(z, 1e-6).isfinite().all()
+    )
     assert [record.levelname for record in caplog.records if "failed their check" in record.message] == ["WARNING"]
 
 
@@ -218,9 +221,10 @@ from fwp_fairseq.ops import recurrence
 torch.cuda.is_available = lambda: True
 with FakeTensorMode():
     x = torch.zeros(1, 4, 2, 8, device="cuda")
-    assert not unit_rows.to_length_one.serves(x) and not softmax_pair.softmax_pair.serves(x)
+    rows = unit_rows.to_length_one, softmax_pair.softmax_pair
+    assert all(function.backends["native"].unsupported_reasons(x) for function in rows)
     assert not ops.Decoding("delta", None, True, False).serves(x)
-    for reasons in (recurrence._RNN.backends["native"].unsupported_reasons([x]), *(
+    for reasons in (recurrence._RNN.backends["native"].unsupported_reasons(x), *(
         dict(ops.backends.backend_report(rule, "cuda"))["native"] for rule in ops.call.RULES
     )):
         assert reasons == ["CUDA kernels switched off by FWP_CUDA=0"], reasons
