@@ -66,14 +66,13 @@ class MemoryAttention(Projections):
 
     def queries(self, x: Tensor, pads: Tensor | None = None, history: History | None = None) -> Tensor:
         """Projects queries; pads and history as in :meth:`project`."""
-        return self.memory("queries", self._normed(self.project("q", x, pads, history)))
+        return self._normed(self.project("q", x, pads, history))
 
     def writes(
         self, source: Tensor, pads: Tensor | None = None, history: History | None = None
     ) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
         """Projects keys, values and gates, the latter by name."""
-        k = self.memory("keys", self._normed(self.project("k", source, pads, history)))
-        v = self.project("v", source, pads, history)
+        k, v = self._normed(self.project("k", source, pads, history)), self.project("v", source, pads, history)
         return k, v, {name: self.batch_first(part) for name, part in self.memory("parts", source).items()}
 
     def output(self, out: Tensor, x: Tensor) -> Tensor:
@@ -85,8 +84,7 @@ class MemoryAttention(Projections):
 
     def weights(self, q: Tensor, k: Tensor, key_padding_mask: Tensor | None = None) -> Tensor | None:
         """Computes the share of each position in what projected queries read, (B, H, T, S); None of a fast net."""
-        q, k = self.memory("queries", self._normed(q)), self.memory("keys", self._normed(k))
-        return self.memory("weights", q, k, key_padding_mask)
+        return self.memory("weights", self._normed(q), self._normed(k), key_padding_mask)
 
     def _normed(self, x: Tensor) -> Tensor:
         """Projected queries or keys (B, L, H, d_key), of a learned length if the site has one."""

@@ -62,5 +62,5 @@ class Features(nn.Module):
         return divide(phi, phi.sum(-1, keepdim=True) + EPS) if self.normalize_features else phi
 
     def products(self, q: Tensor, k: Tensor) -> Tensor:
-        """Computes phi(q).phi(k) of all pairs of inputs, with phi(k) as it is written: (B, H, T, S)."""
-        return self.kernel_map(q.transpose(1, 2)) @ self.phi(k).permute(0, 2, 3, 1)
+        """Computes phi(q).phi(k) of all pairs (B, H, T, S) of queries and keys, with phi(k) as it is written."""
+        return self.kernel_map(self.queries(q).transpose(1, 2)) @ self.phi(self.keys(k)).permute(0, 2, 3, 1)

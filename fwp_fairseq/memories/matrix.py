@@ -27,16 +27,10 @@ class Matrix(Memory):
             options.update_rule, features.kernel_map, *options.normalizes, backend=options.backend
         )
 
-    def queries(self, q: Tensor) -> Tensor:
-        return self.features.queries(q)
-
-    def keys(self, k: Tensor) -> Tensor:
-        return self.features.keys(k)
-
     def attend(self, q, k, v, parts: Parts, *, key_padding_mask=None, state=None, return_state=False):
         return FUNCTIONS[self.options.update_rule](
-            q,
-            k,
+            self.features.queries(q),
+            self.features.keys(k),
             v,
             **parts,
             feature_map=self.features.kernel_map,
@@ -69,13 +63,14 @@ class Matrix(Memory):
         )
 
     def decodes_lazily(self, k: Tensor) -> bool:
-        return not self.has_both_ways and self.decoding.serves(k)
+        return not self.has_both_ways and self.decoding.serves(self.features.keys(k))
 
     def _step(self, held, q, k, v, parts: Parts, key_padding_mask):
+        q, k = self.features.queries(q), self.features.keys(k)
         return self.decoding.step(held, q, k, v, **parts, key_padding_mask=key_padding_mask)
 
     def _write(self, k, v, parts: Parts, key_padding_mask, rows) -> ops.Cache:
-        return self.decoding.write(k, v, **parts, key_padding_mask=key_padding_mask, rows=rows)
+        return self.decoding.write(self.features.keys(k), v, **parts, key_padding_mask=key_padding_mask, rows=rows)
 
     def _read(self, held: ops.Cache, q: Tensor) -> Tensor:
-        return self.decoding.read(held, q)
+        return self.decoding.read(held, self.features.queries(q))

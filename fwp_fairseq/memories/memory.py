@@ -95,14 +95,6 @@ class Memory(nn.Module):
             parts["alpha"] = self.decay(x)
         return parts
 
-    def queries(self, q: Tensor) -> Tensor:
-        """Computes what the methods below take as q of projected queries (B, T, H, d_key)."""
-        return q
-
-    def keys(self, k: Tensor) -> Tensor:
-        """Computes what the methods below take as k of projected keys (B, S, H, d_key)."""
-        return k
-
     def attend(
         self,
         q: Tensor,
@@ -117,7 +109,7 @@ class Memory(nn.Module):
         """Writes k, v and parts on top of a state, and reads with q.
 
         Args:
-            q, k: (B, T, H, width) and (B, S, H, width), as :meth:`queries` and :meth:`keys` return them.
+            q, k: (B, T, H, d_key) and (B, S, H, d_key), projected, before the feature map.
             v: (B, S, H, d_key).
             parts: of :meth:`parts`, the batch first.
             key_padding_mask: (B, S), True at pads, which write nothing.
@@ -165,7 +157,7 @@ class Memory(nn.Module):
         return select(self.attend(q, k, v, parts, key_padding_mask=key_padding_mask, return_state=True)[1], rows)
 
     def read(self, held: Held, q: Tensor) -> Tensor:
-        """Reads with q (R, T, H, width) from what :meth:`write` returned, or from a state; nothing is written."""
+        """Reads with q (R, T, H, d_key) from what :meth:`write` returned, or from a state; nothing is written."""
         if self._is_lazy(held, q):
             return self._read(held, q)
         k = q[:, :0]

@@ -162,7 +162,7 @@ class Window(Memory):
 
     def weights(self, q: Tensor, k: Tensor, key_padding_mask: Tensor | None = None) -> Tensor:
         with without_autocast(q):
-            gram = self.features.products(self.features.queries(q), self.features.keys(k))
+            gram = self.features.products(q, k)
             kind, places = state_type(q.dtype), torch.arange(q.shape[1], device=q.device)[None]
             hidden = torch.ones(gram.shape[-2:], dtype=torch.bool, device=q.device).triu(1)[None]
             q = q.to(kind)
