@@ -19,45 +19,25 @@ def pruned(module, name):
     prune.random_unstructured(module, name, 0.5)
 
 
-def weight_norm_by_hook(module, name):
-    nn.utils.weight_norm(module, name, dim=None)
-
-
 def weight_norm(module, name):
     parametrizations.weight_norm(module, name, dim=None)
 
 
-def spectral_norm_by_hook(module, name):
-    nn.utils.spectral_norm(module, name)
-
-
-def spectral_norm(module, name):
-    parametrizations.spectral_norm(module, name)
-
-
-def orthogonal(module, name):
-    parametrizations.orthogonal(module, name)
-
-
-TOOLS = {
-    tool.__name__: tool
-    for tool in (pruned, weight_norm_by_hook, weight_norm, spectral_norm_by_hook, spectral_norm, orthogonal)
-}
+# The two ways of changing a parameter: a hook before each call, and a property in the parameter's place.
+TOOLS = {tool.__name__: tool for tool in (pruned, weight_norm)}
 
 
 @every_kind
-@pytest.mark.filterwarnings("ignore:.*weight_norm")
 @pytest.mark.parametrize("tool", TOOLS)
 def test_tools_that_change_parameters(kind, tool):
     torch.manual_seed(1)
     layer, x, changed = build(kind), inputs(), []
     for path, module in [*layer.named_modules()]:
         for name, parameter in [*module.named_parameters(recurse=False)]:
-            if parameter.dim() >= 2 or tool in ("pruned", "weight_norm_by_hook", "weight_norm"):
-                TOOLS[tool](module, name)
-                changed.append((path, name))
+            TOOLS[tool](module, name)
+            changed.append((path, name))
     assert changed
-    layer.eval()  # in training each call of a spectral norm goes on with its power iteration
+    layer.eval()
     for _ in range(2):  # a tensor that a hook made in the first call would have no graph any more
         out, _ = layer(x)
         out.sum().backward()
@@ -87,9 +67,7 @@ def group():
 # Whose parameters are gathered together: those of a module and of its parts that are not listed.
 UNITS = {
     "every module": lambda layer: [*layer.modules()][:0:-1],
-    "every child": lambda layer: [*layer.children()],
     "memory": lambda layer: [layer.memory],
-    "the whole": lambda layer: [],
 }
 
 

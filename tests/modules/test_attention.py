@@ -7,6 +7,7 @@ from fwp_fairseq.memories.decay import Decay
 from fwp_fairseq.modules.incremental_state import hand_rows
 from fwp_fairseq.ops import RULES
 from tests.modules.attention import HEADS, build, expected, ragged, random
+from tests.pairs import covering
 from tests.tolerances import TOLERANCES, assert_close
 
 SITES = ("encoder", "decoder", "cross")
@@ -50,9 +51,7 @@ def test_source_of_another_width():
     assert_close(call(module, query, key)[0], expected(module, query, key), "operator")
 
 
-@pytest.mark.parametrize("rule", RULES)
-@pytest.mark.parametrize("feature_map", MAPS)
-@pytest.mark.parametrize("site", SITES)
+@pytest.mark.parametrize("site, feature_map, rule", covering(SITES, MAPS, RULES))
 def test_weights(site, feature_map, rule):
     """Weights have shape (B, T, S) or (H, B, T, S), are never negative, are zero on pads, and sum to one."""
     module = build(site, feature_map, rule)
@@ -117,21 +116,19 @@ def test_masks_of_other_types():
     assert torch.equal(call(module, query, mask=mask.to(torch.uint8))[0], call(module, query, mask=mask)[0])
 
 
-@pytest.mark.parametrize("rule", RULES)
-@pytest.mark.parametrize("feature_map", MAPS)
-def test_decoding_step_by_step_with_pads(feature_map, rule, form):
-    for normalizer in NORMALIZERS:
-        module = build("decoder", feature_map, rule, normalizer)
-        query = random(9)
-        for mask in (None, ragged(length=9), ragged(length=9, left=True)):
-            whole, _ = call(module, query, mask=mask)
-            state = {}
-            for t in range(9):
-                step, weights = call(
-                    module, query[t : t + 1], mask=None if mask is None else mask[:, : t + 1], incremental_state=state
-                )
-                assert weights is None
-                assert_close(step, whole[t : t + 1], "operator")
+@pytest.mark.parametrize("feature_map, rule, normalizer", covering(MAPS, RULES, NORMALIZERS))
+def test_decoding_step_by_step_with_pads(feature_map, rule, normalizer, form):
+    module = build("decoder", feature_map, rule, normalizer)
+    query = random(9)
+    for mask in (None, ragged(length=9), ragged(length=9, left=True)):
+        whole, _ = call(module, query, mask=mask)
+        state = {}
+        for t in range(9):
+            step, weights = call(
+                module, query[t : t + 1], mask=None if mask is None else mask[:, : t + 1], incremental_state=state
+            )
+            assert weights is None
+            assert_close(step, whole[t : t + 1], "operator")
 
 
 def test_hypotheses_of_a_sentence_share_its_source(form):
