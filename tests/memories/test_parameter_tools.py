@@ -33,7 +33,7 @@ def test_tools_that_change_parameters(kind, tool):
     torch.manual_seed(1)
     layer, x, changed = build(kind), inputs(), []
     for path, module in [*layer.named_modules()]:
-        for name, parameter in [*module.named_parameters(recurse=False)]:
+        for name, _ in [*module.named_parameters(recurse=False)]:
             TOOLS[tool](module, name)
             changed.append((path, name))
     assert changed
