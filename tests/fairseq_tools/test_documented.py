@@ -52,7 +52,7 @@ def test_own_texts(tools, texts):
     code = block("docs/usage.md", "fwp train --texts corpus").replace(
         "--out hybrid", "--out hybrid --max-update 4 --cpu"
     )
-    done = shell(tools, code, texts, fresh=True)
+    done = shell(tools, code, texts)
     last = r"^epoch 4, 4 of 4 updates: training loss [\d.]+, validation loss [\d.]+$"
     assert re.search(last, done.stdout, re.M), done.stdout
     assert len((texts / "translations.de").read_text().splitlines()) == 40
