@@ -206,31 +206,6 @@ def test_library_replaces_an_earlier_one_has_no_python_symbols_and_loads(install
     subprocess.run([sys.executable, "-c", code], cwd=installed, check=True)
 
 
-@needs_compiler
-def test_a_wheel_with_kernels_installs_into_a_fresh_environment(project):
-    """By python -m build; .ci/run builds and installs the wheel of all kernels in this way."""
-    add_kernels(project)
-    environment = {**os.environ, "FWP_BUILD": "cpu"}
-    built = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--skip-dependency-check"]
-    done = subprocess.run(built, cwd=project, env=environment, capture_output=True, text=True)
-    assert done.returncode == 0, done.stdout + done.stderr
-    (wheel,) = (project / "dist").iterdir()
-    assert "-cp310-abi3-" in wheel.name
-    fresh = project / "fresh"
-    subprocess.run([sys.executable, "-m", "venv", fresh], check=True)
-    (folder,) = fresh.glob("lib/python3*/site-packages")
-    (folder / "torch.pth").write_text(f"{Path(torch.__file__).parents[1]}\n")  # which takes gigabytes
-    subprocess.run([fresh / "bin/python", "-m", "pip", "install", "-q", "--no-deps", "--no-index", wheel], check=True)
-    code = (
-        "import importlib.util, pathlib, torch\n"
-        "folder = pathlib.Path(importlib.util.find_spec('fwp_fairseq').origin).parent\n"
-        "torch.ops.load_library(str(folder / '_cpu.abi3.so'))\n"
-        "print(folder, torch.ops.fwp_setup_test.answer())"
-    )
-    done = subprocess.run([fresh / "bin/python", "-c", code], cwd=fresh, capture_output=True, text=True)
-    assert done.stdout == f"{folder / 'fwp_fairseq'} 42\n", done.stderr
-
-
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory, forked_python):
     """The distribution's archive of sources, and from that alone the wheel: {name: content} of each."""

@@ -3,7 +3,6 @@
 import gzip
 import random
 import shlex
-import weakref
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,7 +13,6 @@ from benchmarks import (
     attention,
     corpus,
     ctranslate2_engine,
-    decode_step,
     decoding,
     decoding_length,
     gate,
@@ -107,23 +105,6 @@ def test_decode_step(tmp_path, monkeypatch):
     assert set(reorder["ratios"]) == {"softmax", "state", "step"}
     (row,) = shown(tmp_path, "decode-step")
     assert row["reordering over step"] == f"{reorder['ratios']['step']:.1%}" and row["history"] == "20"
-
-
-@pytest.mark.needs("native")
-@pytest.mark.parametrize("name", ["ours", "softmax", "state"])
-@pytest.mark.parametrize("kind", [decode_step._Steps, decode_step._Reorder])
-@pytest.mark.parametrize("history", [20, 150])  # the cache grows; a block is folded into a state that was there
-def test_decode_step_holds_what_it_reads(history, kind, name):
-    case = replace(STEP, length=history)
-    with torch.no_grad():
-        call = kind(decode_step.DECODERS[name], case, "cpu")
-        call.before()
-        state = call.state
-        fields = state if isinstance(state, tuple) else vars(state).values()
-        found = [weakref.ref(x) for x in fields if isinstance(x, torch.Tensor)]
-        del state, fields
-        call()
-    assert found and all(x() is not None for x in found)
 
 
 def run(module, line, row, monkeypatch, tmp_path) -> tuple[int, list[dict]]:

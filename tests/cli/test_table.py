@@ -119,7 +119,7 @@ def test_control_characters_are_shown_as_such():
     assert "a\\x1b[31m\\nb" in found and found.count("\n") == 2
 
 
-def test_the_log_of_another_training_is_not_this_one_s(fwp_process, save, tmp_path):
+def test_the_log_of_another_training_is_not_this_one_s(fwp, save, tmp_path):
     state = torch.load(save("fwp_transformer_tiny"), weights_only=True)
     state["cfg"]["checkpoint"] = {"save_dir": "run/checkpoints"}
     run = tmp_path / "run"
@@ -132,14 +132,14 @@ def test_the_log_of_another_training_is_not_this_one_s(fwp_process, save, tmp_pa
     (run / "translations.de").write_text("eins zwei drei vier\n")  # as fwp train leaves them
     (tmp_path / "test.de").write_text("eins zwei drei vier\n")
     more = ("--plot", tmp_path / "one.svg", "--references", tmp_path / "test.de")
-    found = fwp_process("table", "--results", tmp_path, "--format", "csv", *more)
+    found = fwp("table", "--results", tmp_path, "--format", "csv", *more)
     assert found.status == 0 and not found.err and (tmp_path / "one.svg").is_file()
     (row,) = csv.DictReader(io.StringIO(found.out))
     assert float(row["valid loss"]) == pytest.approx(7.771, abs=0.01) and float(row["BLEU"]) == pytest.approx(100)
     inner = shutil.copytree(run, run / "inner")  # a training in the folder of another
     (inner / "translations.de").write_text("fünf sechs sieben acht\n")
     shutil.copytree(run, tmp_path / "again" / "run")  # the same training twice has two rows, wherever it is found
-    twice = fwp_process("table", "--results", run, tmp_path / "again", "--format", "csv", *more[2:])
+    twice = fwp("table", "--results", run, tmp_path / "again", "--format", "csv", *more[2:])
     scores = {row["training"]: round(float(row["BLEU"])) for row in csv.DictReader(io.StringIO(twice.out))}
     assert scores == {"run": 100, "run/inner": 0, "again/run": 100, "again/run/inner": 0}
 

@@ -7,7 +7,6 @@ import pytest
 import torch
 from torch import Tensor
 
-from fwp_fairseq import ops
 from fwp_fairseq.ops import RULES
 from tests.ops.cases import OPCHECKS, OPERATORS, make
 from tests.pairs import covering
@@ -88,15 +87,3 @@ def test_an_unknown_capability_is_refused(forked_python):
     run = subprocess.run(command, env=environment, capture_output=True, text=True)
     message = "FWP_CPU_CAPABILITY is sse9, expected default, avx2 or avx512"
     assert run.returncode != 0 and message in run.stderr
-
-
-def test_training_does_not_look_for_the_defaults_of_arguments(monkeypatch):
-    """Torch does so for operators with a registered gradient, in 80 microseconds for 18 arguments."""
-    looked = []
-    defaults = torch._library.utils.fill_defaults
-    monkeypatch.setattr(torch._library.utils, "fill_defaults", lambda *call: looked.append(call) or defaults(*call))
-    q, k, v = (torch.randn(1, 3, 2, 4, requires_grad=True) for _ in range(3))
-    ops.sum_rule(q, k, v, backend="native", return_state=False)[0].sum().backward()
-    assert q.grad is not None and not looked
-    torch.ops.fwp.fast_weights(q, k, v, *[None] * 6, "sum", "identity", 4, True, False, False, False, 1e-6, False)
-    assert looked  # with the operator itself
