@@ -2,7 +2,9 @@
 
 import os
 import re
+import shlex
 import subprocess
+import tarfile
 import time
 from pathlib import Path
 
@@ -16,6 +18,13 @@ PARTS = (
     *("build", "check", "test", "memcheck", "racecheck", "synccheck"),
     *("benchmark", "compare", "peers", "models", "decoding", "profile"),
 )
+
+
+EARLIER = ["7e205be", "93f58bf"]
+
+
+def git(*arguments: str) -> str:
+    return subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True).stdout
 
 
 class StandIns:
@@ -61,6 +70,27 @@ def test_the_first_run_is_every_part_in_order():
     assert commands(block("csrc/cuda/README.md", "scripts/gpu_check.sh --record DIR build")) == [
         f"{SCRIPT} --record DIR {part}" for part in PARTS
     ]
+
+
+def test_libraries_are_compiled_without_a_gpu(stand, tmp_path):
+    """The commands of the page; the stand-in for Python compiles nothing, so that the archives hold the sources."""
+    lines = commands(block("csrc/cuda/README.md", "scripts/gpu_check.sh --record .gpu --for 9.0 build"))
+    assert [line.split()[-1] for line in lines] == ["build", "earlier"]
+    if not all(git("rev-parse", "--verify", "--quiet", f"{commit}^{{commit}}") for commit in EARLIER):
+        pytest.skip("this clone has not the earlier commits")
+    before = git("worktree", "list")
+    result = stand.check(*shlex.split(lines[1].replace(".gpu", str(tmp_path / "record")))[1:])
+    assert result.returncode == 0, result.stderr
+    names = [archive.name for archive in sorted((tmp_path / "record").glob("*.tgz"))]
+    assert [name[8:15] for name in names] == EARLIER
+    for name in names:
+        with tarfile.open(tmp_path / "record" / name) as archive:
+            assert f"{name[8:48]}/fwp_fairseq/ops/fast_weights.py" in archive.getnames()
+    assert [call.split()[-4:] for call in stand.noted if "setup.py" in call] == [
+        ["setup.py", "--quiet", "build_ext", "--inplace"]
+    ] * 2
+    assert any(call.endswith(" 9.0") for call in stand.noted)  # what finds the device is told not to look for one
+    assert git("worktree", "list") == before
 
 
 def test_the_shapes_that_are_compared():
