@@ -9,8 +9,9 @@ from fairseq.models import transformer_lm as stock
 from ..config import DecoderOnlyConfig, check_flags
 from . import attention_flags
 from .architectures import fill_defaults, fill_sites
-from .fwp_transformer import nested, refuse_heads
+from .flat_options import nested
 from .language_model_decoder import FwpLanguageModelDecoder
+from .site_builder import refuse_heads
 
 
 @dataclass

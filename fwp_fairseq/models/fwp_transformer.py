@@ -1,151 +1,34 @@
 """fairseq's Transformer with fast-weight attention at any of its three sites.
 
-Only fairseq's ``build_*`` hooks are overridden. Options are flat on the command line and in checkpoints, and fairseq's
-nested ones inside the model.
+Only fairseq's ``build_*`` hooks are overridden.
 """
 
-import argparse
-from dataclasses import field, fields, is_dataclass, make_dataclass
-from typing import Optional
-
 import torch
-from fairseq.dataclass import FairseqDataclass
 from fairseq.dataclass.utils import gen_parser_from_dataclass
 from fairseq.distributed import fsdp_wrap
 from fairseq.models import register_model
-from fairseq.models.transformer import (
-    TransformerConfig,
-    TransformerDecoderBase,
-    TransformerEncoderBase,
-    TransformerModelBase,
-)
+from fairseq.models.transformer import TransformerDecoderBase, TransformerEncoderBase, TransformerModelBase
 from fairseq.modules.checkpoint_activations import checkpoint_wrapper
 from fairseq.modules.transformer_layer import TransformerDecoderLayerBase, TransformerEncoderLayerBase
-from omegaconf import II, DictConfig, OmegaConf
 from torch import Tensor, nn
 
-from ..config import FastWeightConfig, check_flags, site_config
-from ..kinds import hyphens
+from ..config import check_flags
 from ..memories.window import Window
-from ..modules import CrossAttention, SelfAttention, SiteAttention
+from ..modules import SiteAttention
 from ..modules import incremental_state as states
 from ..modules.attention_plans import without_plans
-from ..options import OPTIONS, SiteOptions
 from . import attention_flags
+from .flat_options import FwpTransformerConfig, nested
 from .lengths import measure_lengths_before_training
+from .site_builder import build_attention
 
-_SAME_AS_EMBEDDING = -1
 # The names of the arguments of a layer that are tensors of a state begin in this way.
 _STATE = "state_"
 
 
 def named_state(state: tuple) -> dict[str, Tensor | None]:
-    """The arguments of a layer that are the tensors of a state."""
+    """Returns the arguments of a layer that are the tensors of a state."""
     return {f"{_STATE}{name}": x for name, x in zip(state._fields, state, strict=True)}
-
-
-# Flat options whose type or default differs from that of the nested ones: lists that build_model splits by itself,
-# widths that follow another flag, and lengths, which are options of the task.
-_FLAT_OVERRIDES = {
-    "encoder_layers_to_keep": (Optional[str], None),
-    "decoder_layers_to_keep": (Optional[str], None),
-    "decoder_input_dim": (int, _SAME_AS_EMBEDDING),
-    "decoder_output_dim": (int, _SAME_AS_EMBEDDING),
-    "max_source_positions": (int, II("task.max_source_positions")),
-    "max_target_positions": (int, II("task.max_target_positions")),
-}
-
-
-def _flat_fields(config: type, prefix: str = ""):
-    """Yields fairseq's nested transformer options under their flat command-line names."""
-    for option in fields(config):
-        name = prefix + option.name
-        if option.name.startswith("_"):
-            continue
-        if isinstance(option.type, type) and is_dataclass(option.type):
-            yield from _flat_fields(option.type, f"{name}_")
-            continue
-        kind, default = _FLAT_OVERRIDES.get(name, (option.type, option.default))
-        # fairseq makes a flag of every option that has a help text. A flag for a length would hide the task's own flag,
-        # and with it the default of a task without a dataclass.
-        tasks_own = isinstance(default, str) and default.startswith("${task.")
-        yield name, kind, field(default=default, metadata={} if tasks_own else dict(option.metadata))
-
-
-FwpTransformerConfig = make_dataclass(
-    "FwpTransformerConfig",
-    list(_flat_fields(TransformerConfig)),
-    bases=(FastWeightConfig, FairseqDataclass),
-    namespace={"__module__": __name__, "__doc__": "Every option of fairseq's Transformer, flat, and our flags."},
-)
-
-
-def nested(cfg) -> TransformerConfig:
-    """fairseq's nested options, and all others beside them, of a flat DictConfig, dataclass or Namespace."""
-    if isinstance(cfg, TransformerConfig):
-        return cfg
-    if isinstance(cfg, DictConfig):
-        cfg = argparse.Namespace(**OmegaConf.to_container(cfg, resolve=True, enum_to_str=True))
-    found = TransformerConfig.from_namespace(cfg)
-    for width in ("input_dim", "output_dim"):
-        if getattr(found.decoder, width) in (None, _SAME_AS_EMBEDDING):
-            setattr(found.decoder, width, found.decoder.embed_dim)
-    return found
-
-
-def refuse_heads(side: str, embed_dim: int, heads: int) -> None:
-    """Raises ValueError for a number of heads between which the width cannot be divided; ``side`` begins the flag."""
-    if heads < 1 or embed_dim % heads:
-        raise ValueError(f"--{side}-attention-heads {heads}: expected a divisor of the model's width, {embed_dim}")
-
-
-def _attention(
-    layer: nn.Module, embed_dim: int, heads: int, cfg: TransformerConfig, site: str, source_dim: int | None = None
-):
-    """Builds the attention of a site; None if its flags choose fairseq's own, or softmax cross-attention."""
-    side = "encoder" if site == "encoder" else "decoder"
-    refuse_heads(side, embed_dim, heads)
-    options = site_config(cfg, site, embed_dim // heads)
-    if options.is_softmax and site == "cross":
-        return None
-    noise = {"q_noise": layer.quant_noise, "qn_block_size": layer.quant_noise_block_size}
-    if options.is_softmax:
-        own = [name for name in ("positions", "conv_size") if _is_chosen(options, name)]
-        if not own:
-            return None
-        refuse_xformers(cfg, f"{hyphens(own[0])} of the {site} site")
-        refuse_odd_width(options, site, embed_dim // heads)
-        return SelfAttention(embed_dim, heads, site=site, options=options, dropout=cfg.attention_dropout, **noise)
-    if options.passes == "both-ways" and heads % 2:
-        raise ValueError(
-            f"--fwp-{site} passes=both-ways contradicts --{site}-attention-heads {heads}: expected an even number of "
-            f"heads, or --fwp-{site} passes=one"
-        )
-    return SiteAttention(
-        embed_dim,
-        heads,
-        site=site,
-        options=options,
-        source_dim=source_dim,
-        dropout=cfg.attention_dropout,
-        **noise,
-    )
-
-
-def _is_chosen(options: SiteOptions, name: str) -> bool:
-    return getattr(options, name) != OPTIONS[name].default
-
-
-def refuse_xformers(cfg: TransformerConfig, flag: str) -> None:
-    """Raises ValueError if xformers are to compute attention that has an option which they do not know."""
-    if cfg.encoder.xformers_att_config is not None:
-        raise ValueError(f"{flag} contradicts --encoder-xformers-att-config: drop one of the two")
-
-
-def refuse_odd_width(options: SiteOptions, site: str, d_key: int) -> None:
-    """Raises ValueError for heads whose coordinates make no pairs."""
-    if options.positions == "rotary" and d_key % 2:
-        raise ValueError(f"rotary positions at the {site} site: heads of width {d_key}, expected an even width")
 
 
 class FwpEncoderLayer(TransformerEncoderLayerBase):
@@ -172,9 +55,7 @@ class FwpEncoderLayer(TransformerEncoderLayerBase):
         nn.Module._load_from_state_dict(self, state_dict, prefix, *args)
 
     def build_self_attention(self, embed_dim, cfg):
-        return _attention(self, embed_dim, cfg.encoder.attention_heads, cfg, "encoder") or super().build_self_attention(
-            embed_dim, cfg
-        )
+        return build_attention(self, embed_dim, cfg, "encoder") or super().build_self_attention(embed_dim, cfg)
 
 
 class FwpDecoderLayer(TransformerDecoderLayerBase):
@@ -184,14 +65,12 @@ class FwpDecoderLayer(TransformerDecoderLayerBase):
     layer twice.
     """
 
-    @property
-    def need_attn(self) -> bool:
-        """Whether to compute attention weights unasked; fairseq's layers do, and its decoder reads those of one."""
-        return False
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, **kwargs)
+        self.need_attn = False  # fairseq's layers compute weights unasked, and its decoder reads those of one layer
 
-    @need_attn.setter
-    def need_attn(self, value: bool) -> None:
-        pass
+    def make_generation_fast_(self, need_attn: bool = False, **kwargs) -> None:
+        """Prepares for decoding: also with --print-alignment, weights are computed only on request."""
 
     def forward(self, x, *args, **kwargs):
         """Takes the tensors of the memory's state before the first position, if any, by name (:func:`named_state`).
@@ -212,7 +91,7 @@ class FwpDecoderLayer(TransformerDecoderLayerBase):
         return x, attention, *self.self_attn.load_state(state)
 
     def build_self_attention(self, embed_dim, cfg, add_bias_kv=False, add_zero_attn=False):
-        attention = _attention(self, embed_dim, cfg.decoder.attention_heads, cfg, "decoder")
+        attention = build_attention(self, embed_dim, cfg, "decoder")
         if attention is None:
             return super().build_self_attention(embed_dim, cfg, add_bias_kv, add_zero_attn)
         if cfg.cross_self_attention:
@@ -226,25 +105,7 @@ class FwpDecoderLayer(TransformerDecoderLayerBase):
         return attention
 
     def build_encoder_attention(self, embed_dim, cfg):
-        heads, source_dim = cfg.decoder.attention_heads, cfg.encoder.embed_dim
-        if (attention := _attention(self, embed_dim, heads, cfg, "cross", source_dim)) is not None:
-            return attention
-        options = site_config(cfg, "cross", embed_dim // heads)
-        if options.positions != "none":
-            refuse_xformers(cfg, "positions of the cross site")
-            refuse_odd_width(options, "cross", embed_dim // heads)
-        return CrossAttention(
-            embed_dim,
-            heads,
-            options=options,
-            kdim=source_dim,
-            vdim=source_dim,
-            dropout=cfg.attention_dropout,
-            encoder_decoder_attention=True,
-            q_noise=self.quant_noise,
-            qn_block_size=self.quant_noise_block_size,
-            xformers_att_config=cfg.encoder.xformers_att_config,
-        )
+        return build_attention(self, embed_dim, cfg, "cross")
 
 
 def _wrap(layer: nn.Module, cfg) -> nn.Module:
@@ -382,8 +243,8 @@ class FwpTransformer(TransformerModelBase):
     @property
     def full_context_alignment(self) -> bool:
         """Whether fairseq computes alignments that are asked for in one more pass, because steps give no weights."""
-        attention = [getattr(layer, "encoder_attn", None) for layer in self.decoder.layers.children()]
-        return not all(of is None or of.shows_weights_in_steps for of in attention)
+        attentions = [getattr(layer, "encoder_attn", None) for layer in self.decoder.layers.children()]
+        return not all(attention is None or attention.shows_weights_in_steps for attention in attentions)
 
     @classmethod
     def build_encoder(cls, cfg, src_dict, embed_tokens):

@@ -1,0 +1,56 @@
+"""Builds the attention of each site of a Transformer, as its flags say."""
+
+from fairseq.models.transformer import TransformerConfig
+from torch import nn
+
+from ..config import site_config
+from ..kinds import hyphens
+from ..modules import CrossAttention, SelfAttention, SiteAttention
+from ..options import OPTIONS
+
+
+def refuse_heads(side: str, embed_dim: int, heads: int) -> None:
+    """Raises ValueError for a number of heads between which the width cannot be divided; ``side`` begins the flag."""
+    if heads < 1 or embed_dim % heads:
+        raise ValueError(f"--{side}-attention-heads {heads}: expected a divisor of the model's width, {embed_dim}")
+
+
+def build_attention(
+    layer: nn.Module, embed_dim: int, cfg: TransformerConfig, site: str
+) -> CrossAttention | SelfAttention | SiteAttention | None:
+    """Builds the attention of a site; None if fairseq's own is what the flags choose.
+
+    Raises:
+        ValueError: flags contradict each other or the widths of the model; the message names them.
+    """
+    side = "encoder" if site == "encoder" else "decoder"
+    heads = getattr(cfg, side).attention_heads
+    refuse_heads(side, embed_dim, heads)
+    options = site_config(cfg, site, embed_dim // heads)
+    source_dim = cfg.encoder.embed_dim if site == "cross" else None
+    common = {
+        "options": options, "dropout": cfg.attention_dropout, "q_noise": layer.quant_noise,
+        "qn_block_size": layer.quant_noise_block_size,
+    }  # fmt: skip
+    if not options.is_softmax:
+        if options.passes == "both-ways" and heads % 2:
+            raise ValueError(
+                f"--fwp-{site} passes=both-ways contradicts --{site}-attention-heads {heads}: expected an even number "
+                f"of heads, or --fwp-{site} passes=one"
+            )
+        return SiteAttention(embed_dim, heads, site=site, source_dim=source_dim, **common)
+    own = [name for name in ("positions", "conv_size") if getattr(options, name) != OPTIONS[name].default]
+    xformers = cfg.encoder.xformers_att_config
+    if own and xformers is not None:
+        flag = f"{hyphens(own[0])} of the {site} site"
+        raise ValueError(f"{flag} contradicts --encoder-xformers-att-config: drop one of the two")
+    if options.positions == "rotary" and embed_dim // heads % 2:
+        raise ValueError(
+            f"rotary positions at the {site} site: heads of width {embed_dim // heads}, expected an even width"
+        )
+    if site == "cross":
+        return CrossAttention(
+            embed_dim, heads, kdim=source_dim, vdim=source_dim, encoder_decoder_attention=True,
+            xformers_att_config=xformers, **common,
+        )  # fmt: skip
+    return SelfAttention(embed_dim, heads, site=site, **common) if own else None
