@@ -21,12 +21,7 @@ NOT_RUN = {
         "FWP_DATA=data python -m scripts.experiments documents --preset long --prepare",
     ],
     "downloads WMT's test sets": ["mkdir -p data/wmt", "for kind in doc:docid "],
-    "needs GPUs, several machines or SLURM": [
-        "fairseq-train FLAGS",
-        "torchrun --nnodes 2",
-        "srun ",
-        "scripts/gpu_check.sh --record .gpu --for 9.0 ",
-    ],
+    "needs GPUs, several machines or SLURM": ["fairseq-train FLAGS", "torchrun --nnodes 2", "srun "],
     "compares finished trainings of hours": [
         "python -m scripts.experiments by_site --preset sites --rows dpfp,d-dot=256_dpfp,d-dot=256_softmax "
         "--seeds 1 2 3 --compare softmax",
