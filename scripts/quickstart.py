@@ -66,44 +66,45 @@ def write_texts(folder: Path, lines: dict[str, int] | None) -> None:
 
 
 def main(argv: list[str]) -> int:
-    given = parse(argv)
+    options = parse(argv)
     from scripts.common import program
 
-    out = program.from_root(given.out) or Path("runs/quickstart")
-    return program.run(lambda: _work(given, out), "continues: a training goes on from its last epoch")
+    out = program.from_root(options.out) or Path("runs/quickstart")
+    return program.run(lambda: _work(options, out), "continues: a training goes on from its last epoch")
 
 
-def _work(given: argparse.Namespace, out: Path) -> int:
-    write_texts(out / "texts", _SMOKE if given.smoke else None)
-    if not given.prepare:
+def _work(options: argparse.Namespace, out: Path) -> int:
+    write_texts(out / "texts", _SMOKE if options.smoke else None)
+    if not options.prepare:
         try:
-            _train_convert_and_train_on(given, out)
+            _train_convert_and_train_on(options, out)
         except subprocess.CalledProcessError as error:
             return error.returncode
     return 0
 
 
-def _train_convert_and_train_on(given: argparse.Namespace, out: Path) -> None:
+def _train_convert_and_train_on(options: argparse.Namespace, out: Path) -> None:
+    from scripts.common.commands import words_of
     from scripts.experiments.conversion.rows import WINDOW
 
     texts, converted = out / "texts", out / "converted.pt"
-    common = ["--texts", texts, "--source", "en", "--target", "de", "--data", out / "data", *["--cpu"] * given.cpu]
+    common = ["--texts", texts, "--source", "en", "--target", "de", "--data", out / "data", *["--cpu"] * options.cpu]
 
     def limit(minutes: int) -> list:
-        return ["--max-update", _SMOKE_UPDATES] if given.smoke else ["--minutes", minutes]
+        return ["--max-update", _SMOKE_UPDATES] if options.smoke else ["--minutes", minutes]
 
     softmax, fast = out / "softmax", out / "fast-weights"
     model = ["--arch", "fwp_transformer_tiny", *limit(_SOFTMAX), "--", "--fwp-feature-map", "softmax"]
     _fwp("train", *common, "--out", softmax, *model)
     best = softmax / "checkpoints/checkpoint_best.pt"
-    _fwp("convert", "--input", best, "--output", converted, *WINDOW.flags)
+    _fwp("convert", "--input", best, "--output", converted, *words_of(WINDOW.flags))
     _fwp("train", *common, "--out", fast, "--finetune-from", converted, *limit(_FURTHER))
     hypotheses = [folder / "translations.de" for folder in (softmax, fast)]
     _fwp("bleu", "--hypotheses", *hypotheses, "--references", texts / "test.de", "--paired-bs")
     _fwp("table", "--results", out, "--references", texts / "test.de")
     sentence = "Two dogs are playing in the snow."
     print(f"\n$ echo '{sentence}' |", end="")
-    _fwp("translate", fast, *["--cpu"] * given.cpu, input=f"{sentence}\n", text=True)
+    _fwp("translate", fast, *["--cpu"] * options.cpu, input=f"{sentence}\n", text=True)
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@ import ast
 
 import pytest
 
-from scripts.common.runner.options import ON_FINISHED
+from scripts.common.runner.call import ON_FINISHED
 from tests.pages import PAGES, ROOT, blocks, commands
 
 NOT_RUN = {

@@ -16,10 +16,10 @@ class Parser(argparse.ArgumentParser):
             **more,
         )
 
-    def split(self, argv: list[str]) -> tuple[argparse.Namespace, list[str]]:
-        """Parses the options up to `--`; returns them and the flags after it."""
+    def split(self, argv: list[str], options: argparse.Namespace) -> tuple[argparse.Namespace, list[str]]:
+        """Parses the words up to `--` into ``options``; returns these and the flags after it."""
         end = argv.index("--") if "--" in argv else len(argv)
-        return self.parse_args(argv[:end]), argv[end + 1 :]
+        return self.parse_args(argv[:end], options), argv[end + 1 :]
 
     def require_least(self, flag: str, value: int, least: int) -> None:
         if value < least:

@@ -8,6 +8,8 @@ import importlib
 import sys
 from pathlib import Path
 
+from scripts.common.runner import reproduction
+
 NAMES = sorted(path.parent.name for path in Path(__file__).parent.glob("*/recipe.py"))
 
 
@@ -15,7 +17,7 @@ def main(argv: list[str]) -> int:
     """Returns the exit status: 0, 1 if something failed, 2 for wrong arguments."""
     if argv and argv[0] in NAMES:
         name, *rest = argv
-        return importlib.import_module(f"scripts.experiments.{name}.recipe").main(rest)
+        return reproduction.main(importlib.import_module(f"scripts.experiments.{name}.recipe").EXPERIMENT, rest)
     print(f"usage: python -m scripts.experiments NAME [OPTIONS]\n\n{__doc__}\nNAME: {', '.join(NAMES)}")
     return 0 if argv in (["-h"], ["--help"]) else 2
 

@@ -4,16 +4,16 @@ from pathlib import Path
 
 from scripts.common.commands import USER_DIR, device, flags_of, words_of
 from scripts.common.folder import RecipeError
-from scripts.common.runner import run as runner
 from scripts.common.runner.gpus import Gpus
+from scripts.common.runner.run import Run, settings
 from scripts.data import corpus
 
-from .preset import Preset
+from .preset import TranslationPreset
 
 DISTRIBUTION_FLAGS = ("--max-tokens", "--update-freq", "--distributed-world-size", "--cpu", "--num-workers")
 
 
-class Run(runner.Run):
+class TranslationRun(Run):
     """One row of a preset with one seed."""
 
     @property
@@ -29,11 +29,11 @@ class Run(runner.Run):
         return self.data / self.preset.reference
 
 
-def update_freq(preset: Preset, given: str, world: int) -> int:
+def update_freq(preset: TranslationPreset, text: str, world: int) -> int:
     """Returns how many batches to accumulate, so that an update sees `tokens_per_update` with any number of GPUs."""
-    max_tokens = int(given) if given.isdecimal() else 0
+    max_tokens = int(text) if text.isdecimal() else 0
     if not max_tokens:
-        raise RecipeError(f"--max-tokens {given}: expected a whole number from 1 up")
+        raise RecipeError(f"--max-tokens {text}: expected a whole number from 1 up")
     batches, rest = divmod(preset.tokens_per_update, max_tokens * world)
     if rest or not batches:
         whole = preset.tokens_per_update // max_tokens
@@ -45,16 +45,16 @@ def update_freq(preset: Preset, given: str, world: int) -> int:
     return batches
 
 
-def _direction(preset: Preset) -> dict:
+def _direction(preset: TranslationPreset) -> dict:
     return {"--source-lang": preset.source, "--target-lang": preset.target}
 
 
-def train(run: Run, gpus: Gpus) -> list[str]:
+def train(run: TranslationRun, gpus: Gpus) -> list[str]:
     preset, world = run.preset, max(1, len(gpus))
     flags = preset.model | run.row.flags | preset.training
     if preset.fp16 and gpus:
         flags["--fp16"] = True
-    freq = update_freq(preset, str(run.given.get("--max-tokens", flags["--max-tokens"])), world)
+    freq = update_freq(preset, str(run.user_flags.get("--max-tokens", flags["--max-tokens"])), world)
     flags |= {"--update-freq": freq, "--seed": run.seed, "--save-dir": f"{run.path}/checkpoints"}
     flags |= {"--num-workers": 2 if gpus else 0, "--log-format": "json"}
     flags |= device(gpus) or {"--distributed-world-size": world}
@@ -62,26 +62,27 @@ def train(run: Run, gpus: Gpus) -> list[str]:
     return ["fairseq-train", f"{run.data}/bin", *USER_DIR, *task, *run.train_words(flags)]
 
 
-def configuration(run: Run, gpus: Gpus) -> dict:
-    settings = runner.settings(flags_of(train(run, gpus)), DISTRIBUTION_FLAGS)
-    return settings | {"tokens per update": run.preset.tokens_per_update}
+def configuration(run: TranslationRun, gpus: Gpus) -> dict:
+    return settings(flags_of(train(run, gpus)), DISTRIBUTION_FLAGS) | {
+        "tokens per update": run.preset.tokens_per_update
+    }
 
 
-def average(run: Run) -> list[str]:
+def average(run: TranslationRun) -> list[str]:
     return [
         *("fwp", "average", "--checkpoint-dir", f"{run.path}/checkpoints"),
         *("--last", str(run.preset.average), "--output", str(run.checkpoint)),
     ]
 
 
-def decode(tool: str, run: runner.Run, checkpoint: Path, flags: dict, on_gpu: bool) -> list[str]:
+def decode(tool: str, run: Run, checkpoint: Path, flags: dict, on_gpu: bool) -> list[str]:
     """A command of fairseq's that translates with the pieces of Multi30k or of another prepared corpus."""
     pieces = {"--bpe": "sentencepiece", "--sentencepiece-model": run.data / corpus.SENTENCEPIECE}
     flags = {"--path": checkpoint, **pieces, **flags, **device(on_gpu)}
     return [tool, f"{run.data}/bin", *USER_DIR, *words_of(flags)]
 
 
-def generate(run: Run, gpus: Gpus) -> list[str]:
+def generate(run: TranslationRun, gpus: Gpus) -> list[str]:
     flags = _direction(run.preset) | {"--gen-subset": run.preset.test} | run.preset.decoding
     flags |= {"--num-workers": 0, "--log-format": "none", "--results-path": run.generated.parent}
     if gpus and run.preset.fp16:
@@ -89,13 +90,13 @@ def generate(run: Run, gpus: Gpus) -> list[str]:
     return decode("fairseq-generate", run, run.checkpoint, flags, bool(gpus))
 
 
-def bleu(run: Run) -> list[str]:
+def bleu(run: TranslationRun) -> list[str]:
     """BLEU of the detokenised translations against the raw references."""
     preset, command = run.preset, ["fwp", "bleu", "--hypotheses", str(run.generated)]
     command += ["--references", str(run.reference)]
     return [*command, "--compound-split"] if preset.compound_split else command
 
 
-def all_commands(run: Run, gpus: Gpus) -> list[list[str]]:
+def all_commands(run: TranslationRun, gpus: Gpus) -> list[list[str]]:
     merged = [average(run)] if run.preset.average is not None else []
     return [train(run, gpus), *merged, generate(run, gpus), bleu(run)]

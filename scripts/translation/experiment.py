@@ -1,29 +1,29 @@
 """Trains, decodes and scores translation models."""
 
-import argparse
 import shutil
 
 from fwp_fairseq.cli.translations import lines, translations
 from fwp_fairseq.text import duration
 from scripts.common import bootstrap, score
 from scripts.common.commands import flags_of
+from scripts.common.runner.call import Call
 from scripts.common.runner.experiment import Experiment
-from scripts.common.runner.run import Work
+from scripts.common.runner.work import Work
 from scripts.data import corpus
 
 from . import commands
-from .commands import Gpus, Run
+from .commands import Gpus, TranslationRun
 
 
 class Translation(Experiment):
-    """An experiment whose runs are translation models; its presets are of `preset.Preset`."""
+    """An experiment whose runs are translation models; its presets are `preset.TranslationPreset`."""
 
-    run_type = Run
+    run_type = TranslationRun
     steps = ("train", "average", "generate", "bleu")
     own_flags = (*Experiment.own_flags, "--update-freq")
     diverging_is_a_result = True  # a loss that does not fall is recorded like any other
 
-    def explain(self, given: argparse.Namespace, run: Run, devices: Gpus) -> str:
+    def explain(self, run: TranslationRun, devices: Gpus) -> str:
         """Says how an update's tokens are shared among devices and batches."""
         flags, world = flags_of(commands.train(run, devices)), max(1, len(devices))
         return (
@@ -31,16 +31,16 @@ class Translation(Experiment):
             f"batches x {flags['--max-tokens']} tokens = {run.preset.tokens_per_update:,}, whatever the number of GPUs"
         )
 
-    def commands(self, run: Run, devices: Gpus) -> list[list[str]]:
+    def commands(self, run: TranslationRun, devices: Gpus) -> list[list[str]]:
         return commands.all_commands(run, devices)
 
-    def prepare(self, given: argparse.Namespace) -> None:
-        corpus.prepare(given.data)
+    def prepare(self, call: Call) -> None:
+        corpus.prepare(call.data)
 
-    def configuration(self, run: Run, devices: Gpus) -> dict:
+    def configuration(self, run: TranslationRun, devices: Gpus) -> dict:
         return commands.configuration(run, devices)
 
-    def results(self, run: Run, devices: Gpus, work: Work) -> list[dict]:
+    def results(self, run: TranslationRun, devices: Gpus, work: Work) -> list[dict]:
         decode, bleu, steps = commands.generate(run, devices), commands.bleu(run), work.folder
 
         def generate() -> dict:
@@ -71,13 +71,13 @@ class Translation(Experiment):
         )
         return [record]
 
-    def compared(self, baseline: Run, run: Run) -> dict[str, dict]:
-        made = [translations(str(one.finished(one.generated, self.name))) for one in (baseline, run)]
+    def compared(self, baseline: TranslationRun, run: TranslationRun) -> dict[str, dict]:
+        made = [translations(str(each.finished(each.generated, self.name))) for each in (baseline, run)]
         scores = bootstrap.compare(*made, lines(str(run.reference)))
         return {run.preset.test: {"table": "paired_bootstrap", **scores}}
 
-    def summary(self, run: Run, found: list[dict]) -> list[str]:
-        (record,) = found
+    def summary(self, run: TranslationRun, results: list[dict]) -> list[str]:
+        (record,) = results
         split = record["bleu_compound_split"]
         more = "" if split is None else f", compounds split {split:.2f}"
         seconds = f"training {duration(record['train_seconds'])}, decoding {duration(record['decode_seconds'])}"

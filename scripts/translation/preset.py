@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, replace
 
-from scripts.common.row import Row
+from scripts.common.runner import preset
 
 # With fairseq's default of 8, a last batch of fewer sentences is left out of validation and of translation.
 ALL_SENTENCES = {"--required-batch-size-multiple": 1}
@@ -21,38 +21,31 @@ SMALL_MODEL = {
 SMALL_DECODING = {"--beam": 4, "--batch-size": 64, "--max-len-a": 1.5, "--max-len-b": 20, **ALL_SENTENCES}
 
 
-@dataclass(frozen=True)
-class Preset:
+@dataclass(frozen=True, kw_only=True)
+class TranslationPreset(preset.Preset):
     """The settings of one scale.
 
-    - `rows`: the models.
     - `model`, `training`, `decoding`: flags of fairseq-train and of fairseq-generate that all rows have.
     - `source`, `target`: the languages.
     - `tokens_per_update`: the tokens that an update sees, with any number of GPUs.
     - `test`: the test set among those of fairseq-preprocess.
     - `reference`: its raw text in the target language, a file in the folder of the data.
     - `fp16`: whether a GPU computes in float16.
-    - `on_a_cpu`: how long a run would take on a CPU, if this is so long that it must be asked for.
     - `average`: the number of last epochs whose checkpoints are averaged; if None, the best checkpoint is used.
-    - `distributed`: whether one run can use several GPUs.
     - `compound_split`: whether German compounds are also scored in parts, as the paper does.
     - `table`: what its records are of.
     """
 
-    name: str
     reference: str
     model: dict
     training: dict
     tokens_per_update: int
     decoding: dict
-    rows: tuple[Row, ...]
     test: str = "test"
     source: str = "en"
     target: str = "de"
     fp16: bool = False
-    on_a_cpu: str | None = None
     average: int | None = None
-    distributed: bool = False
     compound_split: bool = False
     table: str = "bleu_vs_d_dot"
 
@@ -73,9 +66,9 @@ def _training(lr: float, warmup: int, updates: int) -> dict:
     }
 
 
-def multi30k(rows: tuple) -> Preset:
+def multi30k(rows: tuple) -> TranslationPreset:
     """The small model of Multi30k: 2+2 layers of width 128, trained in minutes on one core."""
-    return Preset(
+    return TranslationPreset(
         name="multi30k",
         reference="raw/test_2016_flickr.de",
         rows=rows,

@@ -11,7 +11,7 @@ from scripts.common.commands import flags_of
 from scripts.experiments.bleu_vs_d_dot import presets, rows
 from scripts.experiments.by_site import recipe as by_site
 from scripts.translation import commands
-from scripts.translation.commands import Run
+from scripts.translation.commands import TranslationRun
 
 D_KEY = 64  # of the paper's models
 
@@ -44,7 +44,7 @@ def test_heads_of_a_preset_have_the_papers_width_and_its_rows_have_widths_of_suc
 
 
 def run_of(preset, row="dpfp,d-dot=256", more=()):
-    return Run(preset, rows.BY_NAME[row], 1, Path("runs/x"), Path("data"), more=tuple(more))
+    return TranslationRun(preset, rows.BY_NAME[row], 1, Path("runs/x"), Path("data"), more=tuple(more))
 
 
 def test_rows_differ_in_attention_only():

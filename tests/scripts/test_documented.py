@@ -5,7 +5,7 @@ import shlex
 import pytest
 
 from scripts.common.commands import PYTHON
-from scripts.common.runner.options import ON_FINISHED
+from scripts.common.runner.call import ON_FINISHED
 from scripts.experiments.__main__ import main
 from scripts.results.__main__ import main as results
 from tests.pages import ROOT, everywhere

@@ -8,7 +8,7 @@ import pytest
 
 from scripts.common import records
 from scripts.common.folder import RecipeError
-from scripts.common.runner import gpus, parallel
+from scripts.common.runner import gpus, parallel, reproduction
 from scripts.experiments.bleu_vs_d_dot import recipe
 
 
@@ -56,7 +56,7 @@ def test_a_rehearsal_has_every_row_and_its_help_names_them(name, capsys):
     for size in {"smoke", "rehearsal"} & presets.keys():
         assert {row.name for row in presets[size].rows} == every
     with pytest.raises(SystemExit):
-        recipe.main(["--help"])
+        reproduction.main(recipe.EXPERIMENT, ["--help"])
     text = " ".join(capsys.readouterr().out.split())
     assert all(row in text for row in every)
 
@@ -66,7 +66,9 @@ def test_results_are_recorded_from_a_clean_checkout_alone(dirty, monkeypatch, tm
     environment = records.environment()
     monkeypatch.setattr(records, "environment", lambda: environment | {"dirty": dirty})
     monkeypatch.chdir(tmp_path)
-    assert recipe.main(["--preset", "multi30k", "--cpu", "--record", "--out", str(tmp_path)]) == 1
+    assert (
+        reproduction.main(recipe.EXPERIMENT, ["--preset", "multi30k", "--cpu", "--record", "--out", str(tmp_path)]) == 1
+    )
     assert "--record: expected a clean git checkout" in capsys.readouterr().err
     assert not list(tmp_path.iterdir())
 
@@ -91,5 +93,5 @@ def test_results_are_recorded_from_a_clean_checkout_alone(dirty, monkeypatch, tm
 )
 def test_wrong_arguments_are_refused(line, problem, capsys):
     with pytest.raises(SystemExit) as stop:
-        recipe.main(line)
+        reproduction.main(recipe.EXPERIMENT, line)
     assert stop.value.code == 2 and problem in capsys.readouterr().err

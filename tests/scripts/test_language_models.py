@@ -9,9 +9,10 @@ import pytest
 from scripts.common import records
 from scripts.common.commands import flags_of
 from scripts.common.folder import RecipeError
+from scripts.common.runner import reproduction
 from scripts.data import sources
 from scripts.experiments.language_models import commands, data, presets, recipe
-from scripts.experiments.language_models.commands import Run
+from scripts.experiments.language_models.commands import LanguageModelRun
 from scripts.experiments.language_models.rows import BY_NAME, ROWS
 from scripts.experiments.language_models.table import published
 
@@ -23,7 +24,7 @@ TRANSFORMER_XL = {"--arch", "--mem-len", "--tokens-per-sample", "--update-freq",
 
 
 def run_of(preset=presets.WIKITEXT103, row="elu,update-rule=delta_medium", more=()):
-    return Run(preset, BY_NAME[row], 1, Path("runs/x"), Path("data"), more=tuple(more))
+    return LanguageModelRun(preset, BY_NAME[row], 1, Path("runs/x"), Path("data"), more=tuple(more))
 
 
 def test_rows_are_those_of_the_papers_tables():
@@ -94,7 +95,7 @@ def test_the_real_tools_train_and_evaluate_with_carried_state(real_root, tmp_pat
 
     monkeypatch.setattr(sources, "provide", provide)
     out = tmp_path / "out"
-    assert recipe.main([*SMOKE, "--rows", row, "--out", str(out)]) == 0
+    assert reproduction.main(recipe.EXPERIMENT, [*SMOKE, "--rows", row, "--out", str(out)]) == 0
     (record,) = records.read_file(out / "language_models.jsonl")
     text = (out / "data/raw/test.txt").read_text()
     assert record["test"]["tokens"] == len(text)

@@ -13,12 +13,12 @@ from scripts.common.commands import as_run, flags_of, printed
 from scripts.data import corpus
 from scripts.experiments.quickstart import rows
 from scripts.translation import commands as translation
-from scripts.translation.commands import Run
+from scripts.translation.commands import TranslationRun
 from tests.pages import ROOT
 
 
 def run_of(row=rows.BASELINE, preset=rows.QUICKSTART, more=()):
-    return Run(preset, row, 1, Path("runs/x"), Path("data"), more=tuple(more))
+    return TranslationRun(preset, row, 1, Path("runs/x"), Path("data"), more=tuple(more))
 
 
 def train(*words, **options):

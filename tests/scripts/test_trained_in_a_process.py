@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from scripts.common import records
-from scripts.common.runner.run import called
+from scripts.common.runner.work import called
 from scripts.experiments.state_tracking import recipe as state_tracking
 from scripts.experiments.state_tracking import training as parity
 from scripts.experiments.state_tracking.rows import NETS, RANGES

@@ -3,28 +3,29 @@
 import os
 
 from ..folder import RecipeError
+from .call import Call
 
 Gpus = tuple[int | str, ...]  # by number or by name; none for the CPU
 
 
-def chosen(given) -> Gpus:
+def chosen(call: Call) -> Gpus:
     """Returns the GPUs that --gpus names, or without it those that torch sees, by their names outside; none with --cpu.
 
     Raises RecipeError if there are none, the preset takes long ``on_a_cpu``, and --cpu is not set.
     """
-    if given.gpus is not None or given.cpu:
-        return given.gpus or ()
+    if call.gpus is not None or call.cpu:
+        return call.gpus or ()
     import torch
 
-    named, preset = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(","), given.preset
+    named, preset = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(","), call.preset
     count = torch.cuda.device_count()
-    found = tuple(named[:count]) if any(named) else tuple(range(count))
-    if preset.on_a_cpu and not found:
+    visible = tuple(named[:count]) if any(named) else tuple(range(count))
+    if preset.on_a_cpu and not visible:
         raise RecipeError(
             f"no GPU is visible, and --preset {preset.name} takes {preset.on_a_cpu} on a CPU: "
             "set --gpus 0,1,..., or --cpu"
         )
-    return found
+    return visible
 
 
 def shares(gpus: Gpus, jobs: int, distributed: bool) -> list[Gpus]:

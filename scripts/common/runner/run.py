@@ -1,19 +1,13 @@
-"""One run of an experiment: its identity, and the means by which it gets from training to its records."""
+"""The identity of one run of an experiment."""
 
-import json
-import shlex
-import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from fwp_fairseq.cli.progress import SAY_EVERY_SECONDS
-
-from .. import process, records, training
-from ..commands import PYTHON, as_run, flags_of, words_of
-from ..folder import Folder, RecipeError
-from ..training import loss_problem
+from ..commands import flags_of, words_of
+from ..folder import RecipeError
+from .preset import Preset
 
 
 def folder_name(row, seed: int) -> str:
@@ -25,7 +19,7 @@ def folder_name(row, seed: int) -> str:
 class Run:
     """One row of a preset with one seed, in the folder `path`; `more` are the user's flags of fairseq-train."""
 
-    preset: Any
+    preset: Preset
     row: Any
     seed: int
     path: Path
@@ -37,7 +31,7 @@ class Run:
         return f"{self.row.name}-seed{self.seed}"
 
     @property
-    def given(self) -> dict[str, str]:
+    def user_flags(self) -> dict[str, str]:
         """The user's flags of fairseq-train."""
         return flags_of(list(self.more))
 
@@ -50,8 +44,8 @@ class Run:
 
     def train_words(self, flags: dict) -> list[str]:
         """Returns fairseq-train's arguments: these flags and the user's, which replace those of the same name."""
-        given = self.given
-        return [*words_of({flag: value for flag, value in flags.items() if flag not in given}), *self.more]
+        own = {flag: value for flag, value in flags.items() if flag not in self.user_flags}
+        return [*words_of(own), *self.more]
 
 
 def settings(flags: dict, distribution: Iterable[str]) -> dict:
@@ -61,118 +55,3 @@ def settings(flags: dict, distribution: Iterable[str]) -> dict:
     result is the same up to rounding.
     """
     return {flag: value for flag, value in flags.items() if flag and flag not in distribution}
-
-
-@dataclass(frozen=True)
-class Work:
-    """A run that is being carried out in its folder: keeps finished steps, and continues an interrupted training.
-
-    - `variables`: the environment variables of its tools.
-    - `command`: the command that the user called.
-    """
-
-    run: Run
-    folder: Folder
-    configuration: dict
-    variables: dict[str, str]
-    command: tuple[str, ...]
-
-    def say(self, text: str) -> None:
-        self.folder.say(text)
-
-    @property
-    def options(self) -> dict:
-        """The options of `process.run` for the run's tools."""
-        return {"variables": self.variables, "on_tick": self.folder.check}
-
-    @property
-    def conditions(self) -> dict:
-        """The threads and the environment of what is measured now."""
-        gpu = {} if self.variables["CUDA_VISIBLE_DEVICES"] else {"gpu": None}  # there may be one that is not used
-        return {"threads": int(self.variables["OMP_NUM_THREADS"]), "environment": records.environment() | gpu}
-
-    def part(self, path: Path, steps: tuple[str, ...]) -> Folder:
-        """A folder inside that of the run, with steps of its own."""
-        return Folder(path, steps, self.folder.say, self.folder.check)
-
-    def tool(self, command: list[str], log: Path, **more) -> process.Usage:
-        """Runs a tool with a new log."""
-        log.unlink(missing_ok=True)
-        return process.run(command, log, **self.options | more)
-
-    def run_tool(self, step: str, title: str, command: list[str], outputs: list[Path], log: Path) -> None:
-        """Runs a tool as a step."""
-        self.folder.run(step, title, command, outputs, lambda: {"seconds": self.tool(command, log).seconds}, command)
-
-    def train(
-        self, command: list[str], output: Path, step="train", title="train", folder: Path | None = None, strict=False,
-        **more,
-    ) -> dict:  # fmt: skip
-        """Runs fairseq-train to its limit as a step; returns what the record says of it.
-
-        ``folder`` holds its log and checkpoints, by default the folder of the run; ``more`` is for `training.train`. A
-        loss that does not fall is a result too, except with ``strict``: RecipeError.
-        """
-        folder = folder or self.run.path
-
-        def work() -> dict:
-            conditions = self.conditions
-            trained = training.train(folder, command, self.say, **self.options, **more)
-            return trained | {"command": as_run(command)} | conditions
-
-        trained = self.folder.run(step, title, self.configuration, [output], work, command)
-        if problem := loss_problem(trained):
-            if strict:
-                raise RecipeError(f"{problem}; see {folder}/train.log")
-            self.say(f"{problem}; see {folder}/train.log")
-        return trained
-
-    def call(self, module: str, arguments: dict) -> dict:
-        """Runs a Python module with one thread as the step "train"; returns what it writes, a JSON object.
-
-        The module gets two arguments: ``arguments`` as JSON, and the file to write. Its last line is repeated once a
-        minute.
-        """
-        output = self.run.path / "result.json"
-        said = time.monotonic()
-
-        def line(text: str) -> None:
-            nonlocal said
-            if time.monotonic() - said >= SAY_EVERY_SECONDS:
-                said = time.monotonic()
-                self.say(text)
-
-        def work() -> dict:
-            conditions = self.conditions | {"threads": 1}
-            command = [PYTHON, "-m", module, json.dumps(arguments), str(output)]
-            one = self.variables | {"OMP_NUM_THREADS": "1"}
-            self.tool(command, self.run.path / "train.log", on_line=line, variables=one)
-            return json.loads(output.read_text(encoding="utf-8")) | conditions
-
-        return self.folder.run("train", "train", arguments, [output], work)
-
-    def record(self, table: str, trained: dict, **own) -> dict:
-        """Returns the record of a run for this table, with the experiment's own fields."""
-        row = self.run.row
-        return {
-            "table": table,
-            "preset": self.run.preset.name,
-            "row": row.name,
-            **row.recorded,
-            "seed": self.run.seed,
-            "updates": trained["updates"],
-            "parameters": trained["parameters"],
-            "valid_loss": trained["valid_loss"],
-            "threads": trained["threads"],
-            "train_seconds": round(trained["seconds"], 1),
-            "train_command": trained["command"],
-            "command": shlex.join(self.command),
-            "environment": trained["environment"],
-            **own,
-        }
-
-
-def called(function: Callable[[dict], dict], argv: list[str]) -> None:
-    """The main program of a module that `Work.call` runs."""
-    arguments, output = argv
-    Path(output).write_text(json.dumps(function(json.loads(arguments)), allow_nan=False), encoding="utf-8")

@@ -2,14 +2,14 @@
 
 from dataclasses import replace
 
-from scripts.translation.preset import ADAM, ALL_SENTENCES, LABEL_SMOOTHING, Preset, multi30k
+from scripts.translation.preset import ADAM, ALL_SENTENCES, LABEL_SMOOTHING, TranslationPreset, multi30k
 
 from .rows import ROWS, WITH_HYBRIDS
 
 # The recipe for the big model of Ott et al. 2018 (fairseq examples/scaling_nmt/README.md), as in Appendix E of
 # Schlag et al. 2021: 3 GPUs, at most 3584 tokens each, 16 batches accumulated, 45 epochs, and the best checkpoint by
 # validation BLEU.
-WMT14 = Preset(
+WMT14 = TranslationPreset(
     name="wmt14",
     reference="raw/test.de",
     model={

@@ -1,7 +1,6 @@
 """BLEU over d_dot: the rows of Schlag et al. 2021, Table 1, at one of several scales."""
 
-import argparse
-
+from scripts.common.runner.call import Call
 from scripts.translation.experiment import Translation
 
 from . import wmt14
@@ -18,15 +17,14 @@ BLEU over d_dot: trains, decodes, scores and records the rows of Schlag et al. 2
   --preset multi30k --dry-run                what is not done yet, with its commands
 """
 
-    def preparation(self, given: argparse.Namespace) -> list[list[str]]:
-        return [wmt14.preprocess(given.data)] if given.preset.name == wmt14.NAME else []
+    def preparation(self, call: Call) -> list[list[str]]:
+        return [wmt14.preprocess(call.data)] if call.preset.name == wmt14.NAME else []
 
-    def prepare(self, given: argparse.Namespace) -> None:
-        if given.preset.name == wmt14.NAME:
-            wmt14.prepare(given.data)
+    def prepare(self, call: Call) -> None:
+        if call.preset.name == wmt14.NAME:
+            wmt14.prepare(call.data)
         else:
-            super().prepare(given)
+            super().prepare(call)
 
 
 EXPERIMENT = BleuVsDDot()
-main = EXPERIMENT.main

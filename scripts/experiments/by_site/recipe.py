@@ -67,4 +67,3 @@ or after the one kind that they all have.
 
 
 EXPERIMENT = BySite()
-main = EXPERIMENT.main

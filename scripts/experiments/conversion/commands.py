@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from scripts.common.commands import DIRECTION, USER_DIR, device, words_of
-from scripts.common.runner import run as runner
+from scripts.common.runner.run import Run
 from scripts.translation.commands import Gpus, decode
 from scripts.translation.preset import SMOKE_DECODING, TINY
 
@@ -14,7 +14,7 @@ _TRANSFER = {"--lr": 1e-2, "--warmup-updates": 10, "--criterion": "attention_tra
 LONG_SENTENCES = 10
 
 
-class Run(runner.Run):
+class ConversionRun(Run):
     """One conversion with one seed."""
 
     @property
@@ -56,14 +56,14 @@ class Run(runner.Run):
         return self.folder(stage) / "generate" / f"generate-{self.subset}.txt"
 
 
-def convert(run: Run) -> list[str]:
+def convert(run: ConversionRun) -> list[str]:
     return [
         *("fwp", "convert", "--input", str(run.model), "--output", str(run.checkpoint("converted"))),
-        *("--seed", str(run.seed), "--flags-json", str(run.flags_file), *run.row.flags),
+        *("--seed", str(run.seed), "--flags-json", str(run.flags_file), *words_of(run.row.flags)),
     ]
 
 
-def _train(run: Run, gpus: Gpus, stage: str, model: list[str], settings: dict, updates: int) -> list[str]:
+def _train(run: ConversionRun, gpus: Gpus, stage: str, model: list[str], settings: dict, updates: int) -> list[str]:
     limits = {"--lr": LR, "--total-num-update": updates, "--max-update": updates}
     chosen = run.preset.training | limits | settings
     checkpoints = run.checkpoint(stage).parent
@@ -79,19 +79,19 @@ def _begins_with(checkpoint: Path) -> list[str]:
     return ["--finetune-from-model", str(checkpoint)]
 
 
-def transfer(run: Run, gpus: Gpus, model: list[str]) -> list[str]:
+def transfer(run: ConversionRun, gpus: Gpus, model: list[str]) -> list[str]:
     """The command that trains only the feature maps; ``model`` holds the flags of the converted model."""
     model = [*_begins_with(run.checkpoint("converted")), *model]
     return _train(run, gpus, "transferred", model, _TRANSFER, run.row.transfer)
 
 
-def train(run: Run, gpus: Gpus, model: list[str]) -> list[str]:
+def train(run: ConversionRun, gpus: Gpus, model: list[str]) -> list[str]:
     """The command of the fine-tuning, which begins where the transfer ended if there is one."""
     before = "transferred" if run.row.transfer else "converted"
     return _train(run, gpus, "finetuned", [*_begins_with(run.checkpoint(before)), *model], {}, run.updates)
 
 
-def control(run: Run, gpus: Gpus, model: list[str]) -> list[str]:
+def control(run: ConversionRun, gpus: Gpus, model: list[str]) -> list[str]:
     """The command that trains the softmax model for as many updates as the converted model in all."""
     kept, own = [], False
     for word in model:
@@ -101,12 +101,12 @@ def control(run: Run, gpus: Gpus, model: list[str]) -> list[str]:
     return _train(run, gpus, "continued", model, {}, run.row.transfer + run.updates)
 
 
-def generate(run: Run, gpus: Gpus, stage: str) -> list[str]:
+def generate(run: ConversionRun, gpus: Gpus, stage: str) -> list[str]:
     flags = {"--gen-subset": run.subset} | TINY.decoding | (SMOKE_DECODING if run.preset.smoke else {})
     return _decode(run, gpus, "fairseq-generate", stage, flags | {"--results-path": run.generated(stage).parent})
 
 
-def generate_long(run: Run, gpus: Gpus, stage: str) -> list[str]:
+def generate_long(run: ConversionRun, gpus: Gpus, stage: str) -> list[str]:
     flags = {
         "--input": run.sources,
         "--buffer-size": LONG_SENTENCES,
@@ -119,11 +119,11 @@ def generate_long(run: Run, gpus: Gpus, stage: str) -> list[str]:
     return _decode(run, gpus, "fairseq-interactive", stage, flags)
 
 
-def _decode(run: Run, gpus: Gpus, tool: str, stage: str, flags: dict) -> list[str]:
+def _decode(run: ConversionRun, gpus: Gpus, tool: str, stage: str, flags: dict) -> list[str]:
     more = DIRECTION | {"--num-workers": 0, "--log-format": "none"}
     return decode(tool, run, run.checkpoint(stage), flags | more, bool(gpus))
 
 
-def bleu(run: Run, stage: str) -> list[str]:
+def bleu(run: ConversionRun, stage: str) -> list[str]:
     reference = run.data / "raw" / ("smoke.de" if run.preset.smoke else "test_2016_flickr.de")
     return ["fwp", "bleu", "--hypotheses", str(run.generated(stage)), "--references", str(reference)]

@@ -1,6 +1,5 @@
 """Converts trained softmax models to fast weights and fine-tunes them; measures the model at every stage."""
 
-import argparse
 import json
 import re
 import shlex
@@ -10,14 +9,16 @@ from pathlib import Path
 
 from fwp_fairseq.files import write_atomically
 from scripts.common import program, score
+from scripts.common.arguments import Parser
+from scripts.common.commands import words_of
 from scripts.common.folder import RecipeError, content, refuse_path
+from scripts.common.runner.call import Call
 from scripts.common.runner.experiment import Experiment
-from scripts.common.runner.options import Parser
-from scripts.common.runner.run import Work
+from scripts.common.runner.work import Work
 from scripts.data import corpus, multi30k
 
 from . import commands
-from .commands import Gpus, Run
+from .commands import ConversionRun, Gpus
 from .rows import LR, PRESETS
 
 MEASUREMENTS = ("generate", "bleu", "long")
@@ -29,9 +30,9 @@ _TIME = re.compile(r"translation time: ([\d.]+)")
 
 class Conversion(Experiment):
     name, file, presets = "conversion", "finetune.jsonl", PRESETS
-    run_type = Run
+    run_type = ConversionRun
     steps = ("convert", "transfer", "train", "control")
-    takes_flags = False
+    own_flags = None
     table_of_others: str | None = "finetune"  # of a checkpoint of the user's; None if it is the preset's
     description = """\
 Turns a trained softmax model into one whose decoder keeps a state of constant size: converts its checkpoint to fast
@@ -46,45 +47,43 @@ decoding before and after, on the test set and with long outputs.
     def add_options(self, parser: Parser) -> None:
         parser.add_argument("--checkpoint", type=Path, metavar="FILE", help="the model to convert, {seed} for the seed")
 
-    def check_options(self, parser: Parser, given: argparse.Namespace) -> None:
-        if given.checkpoint is not None:
-            if given.record:
+    def check_options(self, parser: Parser, call: Call) -> None:
+        if call.checkpoint is not None:
+            if call.record:
                 parser.error("--record: records do not tell the model of a --checkpoint from the preset's")
-            table = self.table_of_others or given.preset.table
-            given.preset = replace(
-                given.preset, model=str(program.from_root(given.checkpoint)), made_by="", table=table
-            )
+            table = self.table_of_others or call.preset.table
+            call.preset = replace(call.preset, model=str(program.from_root(call.checkpoint)), made_by="", table=table)
 
-    def prepare(self, given: argparse.Namespace) -> None:
-        for seed in given.seeds:
-            checkpoint = Path(given.preset.model.replace("{seed}", str(seed)))
+    def prepare(self, call: Call) -> None:
+        for seed in call.seeds:
+            checkpoint = Path(call.preset.model.replace("{seed}", str(seed)))
             refuse_path(checkpoint)
-            if not checkpoint.is_file() and not given.prepare:
-                made_by = given.preset.made_by.replace("{seed}", str(seed))
+            if not checkpoint.is_file() and not call.prepare:
+                made_by = call.preset.made_by.replace("{seed}", str(seed))
                 raise RecipeError(f"{checkpoint}: no such file{made_by and f'; {made_by} makes it'}")
-        self.prepare_data(given)
+        self.prepare_data(call)
 
-    def prepare_data(self, given: argparse.Namespace) -> None:
-        """Prepares the corpus in ``given.data``."""
-        corpus.prepare(given.data)
+    def prepare_data(self, call: Call) -> None:
+        """Prepares the corpus in ``call.data``."""
+        corpus.prepare(call.data)
 
-    def configuration(self, run: Run, devices: Gpus) -> dict:
+    def configuration(self, run: ConversionRun, devices: Gpus) -> dict:
         return {
             "checkpoint": content(run.model),
-            "conversion": run.row.flags,
+            "conversion": words_of(run.row.flags),
             "transfer": run.row.transfer,
             "updates": run.updates,
             "lr": LR,
         }
 
-    def results(self, run: Run, devices: Gpus, work: Work) -> list[dict]:
-        found = {"softmax": self.measure(run, devices, work, "softmax")}
+    def results(self, run: ConversionRun, devices: Gpus, work: Work) -> list[dict]:
+        stages = {"softmax": self.measure(run, devices, work, "softmax")}
 
         run.folder("converted").mkdir(exist_ok=True)
         command, outputs = commands.convert(run), [run.checkpoint("converted"), run.flags_file]
         work.run_tool("convert", "convert", command, outputs, run.folder("converted") / "convert.log")
         converted = json.loads(run.flags_file.read_text(encoding="utf-8"))
-        found["converted"] = self.measure(run, devices, work, "converted")
+        stages["converted"] = self.measure(run, devices, work, "converted")
 
         trainings = {
             "transferred": ("transfer", "train the feature maps", commands.transfer),
@@ -96,15 +95,15 @@ decoding before and after, on the test set and with long outputs.
             run.folder(stage).mkdir(exist_ok=True)
             command = words(run, devices, converted["flags"])
             trained = work.train(command, run.checkpoint(stage), step, title, run.folder(stage), run.preset.smoke)
-            found[stage] = self.measure(run, devices, work, stage) | {
+            stages[stage] = self.measure(run, devices, work, stage) | {
                 "updates": trained["updates"],
                 "valid_loss": trained["valid_loss"],
                 "train_seconds": round(trained["seconds"], 1),
                 "train_command": trained["command"],
             }
-        return [_record(run, work, stage, converted["attention"], result) for stage, result in found.items()]
+        return [_record(run, work, stage, converted["attention"], result) for stage, result in stages.items()]
 
-    def measure(self, run: Run, devices: Gpus, work: Work, stage: str) -> dict:
+    def measure(self, run: ConversionRun, devices: Gpus, work: Work, stage: str) -> dict:
         """Decodes and scores the model of a stage, unless that is done; returns what the record says of it."""
         sources = (run.data / "raw/smoke.en").read_text(encoding="utf-8").split("\n")[: commands.LONG_SENTENCES]
         write_atomically(run.sources, "".join(f"{line}\n" for line in sources))
@@ -123,19 +122,19 @@ decoding before and after, on the test set and with long outputs.
 
         generate, bleu = commands.generate(run, devices, stage), commands.bleu(run, stage)
         long, length = commands.generate_long(run, devices, stage), run.preset.long
-        found = dict(steps.run("generate", f"{stage}: translate", [model, generate], [output], decode, generate))
-        found |= steps.run("bleu", f"{stage}: score", [model, bleu], [], scored, bleu)
-        found |= dict.fromkeys(("long_tokens_per_second", "long_peak_mib")) | {"long_length": length}
+        measured = dict(steps.run("generate", f"{stage}: translate", [model, generate], [output], decode, generate))
+        measured |= steps.run("bleu", f"{stage}: score", [model, bleu], [], scored, bleu)
+        measured |= dict.fromkeys(("long_tokens_per_second", "long_peak_mib")) | {"long_length": length}
         if stage in LONG_STAGES:
             title = f"{stage}: {commands.LONG_SENTENCES} outputs of {length} tokens"
-            found |= steps.run("long", title, [model, long], [], decode_long, long)
+            measured |= steps.run("long", title, [model, long], [], decode_long, long)
         if devices:  # the memory of the process says nothing about that of a GPU
-            found |= {"peak_mib": None, "long_peak_mib": None}
-        return found
+            measured |= {"peak_mib": None, "long_peak_mib": None}
+        return measured
 
-    def summary(self, run: Run, found: list[dict]) -> list[str]:
+    def summary(self, run: ConversionRun, results: list[dict]) -> list[str]:
         lines = []
-        for record in found:
+        for record in results:
             speed, peak = record["long_tokens_per_second"], record["long_peak_mib"]
             long = f"; outputs of {run.preset.long} tokens: {speed:.0f} tokens/s" if speed else ""
             lines.append(
@@ -144,10 +143,10 @@ decoding before and after, on the test set and with long outputs.
                 + long
                 + (f", {peak} MiB" if peak else "")
             )
-        return [*lines, found[0]["signature"], f"checkpoint: {run.checkpoint('finetuned')}"]
+        return [*lines, results[0]["signature"], f"checkpoint: {run.checkpoint('finetuned')}"]
 
 
-def _record(run: Run, work: Work, stage: str, attention: str, result: dict) -> dict:
+def _record(run: ConversionRun, work: Work, stage: str, attention: str, result: dict) -> dict:
     return {
         **{"updates": 0, "train_seconds": 0.0, "train_command": None},
         **result,
@@ -169,11 +168,11 @@ def _decode(work: Work, command: list[str], log: Path, output: Path, expected: i
     """Translates the test set; returns fairseq-generate's speed, without its start, and the process's peak memory."""
     shutil.rmtree(output.parent, ignore_errors=True)
     used = work.tool(command, log)
-    found = _SPEED.search(output.read_text(encoding="utf-8") + log.read_text(encoding="utf-8"))
-    sentences = int(found[1].replace(",", "")) if found else 0
+    match = _SPEED.search(output.read_text(encoding="utf-8") + log.read_text(encoding="utf-8"))
+    sentences = int(match[1].replace(",", "")) if match else 0
     if sentences != expected:
         raise RecipeError(f"{output}: expected {expected} translations, actual {sentences}; see {log}")
-    return {"sentences_per_second": float(found[2]), "peak_mib": round(used.peak_mib)}
+    return {"sentences_per_second": float(match[2]), "peak_mib": round(used.peak_mib)}
 
 
 def _decode_long(work: Work, command: list[str], log: Path, length: int) -> dict:
@@ -188,4 +187,3 @@ def _decode_long(work: Work, command: list[str], log: Path, length: int) -> dict
 
 
 EXPERIMENT = Conversion()
-main = EXPERIMENT.main

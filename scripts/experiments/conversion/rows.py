@@ -3,7 +3,8 @@
 from dataclasses import dataclass, field, replace
 
 from fwp_fairseq.options import SITES
-from scripts.common.commands import site_flags, words_of
+from scripts.common.row import Row
+from scripts.common.runner.preset import Preset
 from scripts.translation.preset import TINY
 
 LR = 1e-3  # of fine-tuning
@@ -13,25 +14,17 @@ HEDGEHOG = "hedgehog,d-dot=128"
 
 
 @dataclass(frozen=True)
-class Row:
+class ConversionRow(Row):
     """One conversion: the attention, and the training after it.
 
-    - `attention`: the kind of each site.
     - `transfer`: updates that train only the feature maps before, if they can be trained.
     - `updates`: updates of fine-tuning; None for those of the preset.
     - `control`: whether the model as it was is trained on too, for as many updates in all.
     """
 
-    name: str
-    attention: dict[str, str]
     transfer: int = 0
     updates: int | None = None
     control: bool = False
-
-    @property
-    def flags(self) -> list[str]:
-        """The attention as flags of `fwp convert`."""
-        return words_of(site_flags(self.attention))
 
 
 def _at(*sites: str, kind: str = HEDGEHOG) -> dict[str, str]:
@@ -39,25 +32,25 @@ def _at(*sites: str, kind: str = HEDGEHOG) -> dict[str, str]:
     return {site: kind if site in sites else "softmax" for site in SITES}
 
 
-WINDOW = Row("window", _at("decoder", kind=f"{HEDGEHOG},window=8"), control=True)
+WINDOW = ConversionRow("window", _at("decoder", kind=f"{HEDGEHOG},window=8"), control=True)
 ROWS = (
     # What scripts/quickstart.sh converts to: the one site whose cost grows with the output.
     WINDOW,
-    Row("decoder", _at("decoder"), transfer=150),
-    Row("decoder-and-encoder", _at("encoder", "decoder"), transfer=150),
-    Row("decoder-and-cross", _at("decoder", "cross"), transfer=150),
-    Row("hedgehog", _at(*SITES), transfer=150, control=True),
-    Row("dpfp", _at(*SITES, kind="dpfp,d-dot=256"), updates=400),
+    ConversionRow("decoder", _at("decoder"), transfer=150),
+    ConversionRow("decoder-and-encoder", _at("encoder", "decoder"), transfer=150),
+    ConversionRow("decoder-and-cross", _at("decoder", "cross"), transfer=150),
+    ConversionRow("hedgehog", _at(*SITES), transfer=150, control=True),
+    ConversionRow("dpfp", _at(*SITES, kind="dpfp,d-dot=256"), updates=400),
 )
 # Without a training of the maps, for as many updates of the preset `multi30k` in all.
 AT_ONCE = (
-    Row("decoder-at-once", _at("decoder"), updates=410),
-    Row("at-once", _at(*SITES), updates=410),
+    ConversionRow("decoder-at-once", _at("decoder"), updates=410),
+    ConversionRow("at-once", _at(*SITES), updates=410),
 )
 
 
-@dataclass(frozen=True)
-class Preset:
+@dataclass(frozen=True, kw_only=True)
+class ConversionPreset(Preset):
     """The model that is converted.
 
     - `model`: its checkpoint; {seed} stands for the seed.
@@ -68,7 +61,6 @@ class Preset:
     - `table`: what its records are of.
     """
 
-    name: str
     model: str
     made_by: str
     updates: int
@@ -76,22 +68,20 @@ class Preset:
     training: dict = field(default_factory=lambda: TINY.training | SHORT)
     long: int = 1000
     smoke: bool = False
-    rows: tuple[Row, ...] = ROWS
-    distributed = False
-    on_a_cpu = None
+    rows: tuple[ConversionRow, ...] = ROWS
 
 
-QUICKSTART = Preset(
-    "quickstart",
-    "runs/quickstart/quickstart/baseline-seed{seed}/checkpoints/average.pt",
-    "python -m scripts.experiments quickstart --preset quickstart --rows baseline --seeds {seed}",
+QUICKSTART = ConversionPreset(
+    name="quickstart",
+    model="runs/quickstart/quickstart/baseline-seed{seed}/checkpoints/average.pt",
+    made_by="python -m scripts.experiments quickstart --preset quickstart --rows baseline --seeds {seed}",
     updates=400,  # a fifth of the first training
     table="quickstart-converted",
 )
-MULTI30K = Preset(
-    "multi30k",
-    "runs/bleu_vs_d_dot/multi30k/softmax-seed{seed}/checkpoints/average.pt",
-    "python -m scripts.experiments bleu_vs_d_dot --preset multi30k --rows softmax --seeds {seed}",
+MULTI30K = ConversionPreset(
+    name="multi30k",
+    model="runs/bleu_vs_d_dot/multi30k/softmax-seed{seed}/checkpoints/average.pt",
+    made_by="python -m scripts.experiments bleu_vs_d_dot --preset multi30k --rows softmax --seeds {seed}",
     updates=260,  # a fifth of the first training
     table="finetune",
     rows=(*ROWS, *AT_ONCE),

@@ -1,6 +1,5 @@
 """Prepares the corpus: windows of consecutive paragraphs of one document, joint SentencePiece BPE, fairseq's data."""
 
-import argparse
 import hashlib
 import json
 from collections.abc import Iterable, Iterator
@@ -13,6 +12,7 @@ from fwp_fairseq.cli.pieces import learn
 from fwp_fairseq.files import write_atomically
 from scripts.common.commands import binarising
 from scripts.common.folder import Folder, RecipeError
+from scripts.common.runner.call import Call
 from scripts.data.corpus import SENTENCEPIECE
 from scripts.data.sources import DataError, folder, unpacked
 
@@ -102,10 +102,10 @@ def is_pinned(data: Path) -> bool:
     return _sums(data) == SHA256
 
 
-def require_measured(given: argparse.Namespace) -> None:
+def require_measured(call: Call) -> None:
     """Raises RecipeError if records are asked for of other documents."""
-    if given.record and not is_pinned(given.data):
-        raise RecipeError(f"--record: {given.data} is made of other documents than those of this project's results")
+    if call.record and not is_pinned(call.data):
+        raise RecipeError(f"--record: {call.data} is made of other documents than those of this project's results")
 
 
 def digest(data: Path) -> str | None:

@@ -15,7 +15,8 @@ from fwp_fairseq.files import write_atomically
 from scripts.common import bootstrap, process
 from scripts.common.commands import DIRECTION, USER_DIR, words_of
 from scripts.common.folder import Folder, RecipeError, content
-from scripts.common.runner.run import Run, Work
+from scripts.common.runner.run import Run
+from scripts.common.runner.work import Work
 from scripts.data.corpus import SENTENCEPIECE
 
 from .corpus import is_pinned

@@ -138,12 +138,12 @@ def main(argv: list[str]) -> int:
     add("--help-of", choices=list(DEBS), default="libreoffice", help="or of which manuals (default: %(default)s)")
     add("--debs", type=Path, required=True, metavar="DIR", help="folder of the .deb files")
     add("--to", type=Path, required=True, metavar="DIR", help="folder of the documents")
-    given = parser.parse_args(argv)
-    given.to, given.debs = program.from_root(given.to), program.from_root(given.debs)
+    options = parser.parse_args(argv)
+    options.to, options.debs = program.from_root(options.to), program.from_root(options.debs)
 
     def work() -> None:
-        parts = split(unpacked(given.help_of, given.debs))
-        write(parts, given.to)
+        parts = split(unpacked(options.help_of, options.debs))
+        write(parts, options.to)
         for part, paragraphs in parts.items():
             documents, words = {p.document for p in paragraphs}, sum(len(p.en.split()) for p in paragraphs)
             print(f"{part}: {len(documents):,} documents, {len(paragraphs):,} paragraphs, {words:,} English words")

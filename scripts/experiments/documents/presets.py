@@ -3,23 +3,21 @@
 from dataclasses import dataclass, replace
 
 from scripts.common.row import Row
+from scripts.common.runner.preset import Preset
 from scripts.translation.preset import ADAM, ALL_SENTENCES, LABEL_SMOOTHING, SMALL_MODEL
 
 from .corpus import Corpus
 from .rows import BATCHES, NO_DROPOUT, ROWS, TRIED
 
 
-@dataclass(frozen=True)
-class Preset:
+@dataclass(frozen=True, kw_only=True)
+class DocumentsPreset(Preset):
     """One size: what the texts are, and the flags of training and decoding."""
 
-    name: str
     corpus: Corpus
     training: dict
     decoding: dict
     rows: tuple[Row, ...] = ROWS + NO_DROPOUT + TRIED
-    distributed = False
-    on_a_cpu = None
 
 
 # The longest windows that are translated have 1,300 pieces.
@@ -49,9 +47,9 @@ def _updates(number: int) -> dict:
     return {"--max-update": number, "--total-num-update": number}
 
 
-LONG = Preset(
-    "long",
-    Corpus(),
+LONG = DocumentsPreset(
+    name="long",
+    corpus=Corpus(),
     training=_TRAINING | _updates(15000),
     decoding={
         **{"--beam": 4, "--max-tokens": 6000, "--max-len-a": 1.5, "--max-len-b": 20},
@@ -66,9 +64,9 @@ SHORT = replace(
     training=_TRAINING | {"--dropout": 0.0} | _updates(3000),
     rows=ROWS + BATCHES,
 )
-SMOKE = Preset(
-    "smoke",
-    Corpus(words=40, test_words=(40, 80), vocabulary=300, documents=40),
+SMOKE = DocumentsPreset(
+    name="smoke",
+    corpus=Corpus(words=40, test_words=(40, 80), vocabulary=300, documents=40),
     training=_TRAINING | _updates(4) | {"--max-tokens": 500, "--save-interval-updates": 2, "--log-interval": 1},
     # An untrained model never ends a sentence.
     decoding=LONG.decoding | {"--beam": 2, "--max-len-a": 0, "--max-len-b": 8},

@@ -1,16 +1,16 @@
 """Documents: which attention translates long sources, trained on windows of consecutive paragraphs."""
 
-import argparse
 from collections.abc import Callable
 from pathlib import Path
 
 from fwp_fairseq.cli.processes import environment
 from scripts.common import program
+from scripts.common.arguments import Parser
 from scripts.common.commands import device, flags_of
-from scripts.common.runner import run as runner
+from scripts.common.runner.call import Call
 from scripts.common.runner.experiment import Experiment
-from scripts.common.runner.options import Parser
-from scripts.common.runner.run import Run, Work
+from scripts.common.runner.run import Run, settings
+from scripts.common.runner.work import Work
 from scripts.common.text import say
 
 from . import corpus, evaluation, training
@@ -35,41 +35,41 @@ learning rate falls to zero, and scores them by length of the source.
         what = "only translate again with finished models, so many positions of the source read in a step"
         parser.add_argument("--source-window", type=int, nargs="+", metavar="N", help=what)
 
-    def check_options(self, parser: Parser, given: argparse.Namespace) -> None:
-        parser.require_least("--source-window", min(given.source_window or [1]), 1)
+    def check_options(self, parser: Parser, call: Call) -> None:
+        parser.require_least("--source-window", min(call.source_window or [1]), 1)
 
-    def on_finished(self, given: argparse.Namespace) -> tuple[Path, Callable[[Run], tuple]] | None:
-        if not given.test_on and not given.source_window:
-            return super().on_finished(given)
-        corpus.require_measured(given)
-        for run in self.runs(given):
+    def on_finished(self, call: Call) -> tuple[Path, Callable[[Run], tuple]] | None:
+        if not call.test_on and not call.source_window:
+            return super().on_finished(call)
+        corpus.require_measured(call)
+        for run in self.runs(call):
             run.finished(run.path / "done-train.json", self.name)
-        others = given.test_on and corpus.others(given.preset.corpus, given.data, program.from_root(given.test_on))
-        devices = self.devices(given)[0]
+        others = call.test_on and corpus.others(call.preset.corpus, call.data, program.from_root(call.test_on))
+        devices = self.devices(call)[0]
         how = device(devices), say, {"variables": environment() | self.variables(devices)}
 
         def translate(run: Run) -> tuple[list[str], list[dict]]:
             if others:
-                found = [evaluation.on_others(run, others, *how)]
+                results = [evaluation.on_others(run, others, *how)]
             else:
-                found = [evaluation.with_window(run, size, *how) for size in given.source_window]
-            return self.summary(run, found), found
+                results = [evaluation.with_window(run, size, *how) for size in call.source_window]
+            return self.summary(run, results), results
 
         return _RESULTS / f"documents_{'others' if others else 'source_window'}.jsonl", translate
 
-    def prepare(self, given: argparse.Namespace) -> None:
-        corpus.prepare(given.preset.corpus, given.data)
-        corpus.require_measured(given)
+    def prepare(self, call: Call) -> None:
+        corpus.prepare(call.preset.corpus, call.data)
+        corpus.require_measured(call)
 
-    def preparation(self, given: argparse.Namespace) -> list[list[str]]:
-        return [corpus.preprocess(given.preset.corpus, given.data)]
+    def preparation(self, call: Call) -> list[list[str]]:
+        return [corpus.preprocess(call.preset.corpus, call.data)]
 
     def commands(self, run: Run, devices) -> list[list[str]]:
         return [training.train_command(run, device(devices))]
 
     def configuration(self, run: Run, devices) -> dict:
         flags = flags_of(training.train_command(run, device(devices)))
-        return runner.settings(flags, ()) | {"corpus": corpus.digest(run.data)}
+        return settings(flags, ()) | {"corpus": corpus.digest(run.data)}
 
     def results(self, run: Run, devices, work: Work) -> list[dict]:
         trained = training.train(run, work, training.train_command(run, device(devices)))
@@ -78,9 +78,8 @@ learning rate falls to zero, and scores them by length of the source.
     def compared(self, baseline: Run, run: Run) -> dict[str, dict]:
         return evaluation.compared(baseline, run)
 
-    def summary(self, run: Run, found: list[dict]) -> list[str]:
-        return [line for record in found for line in evaluation.lines_about(record)]
+    def summary(self, run: Run, results: list[dict]) -> list[str]:
+        return [line for record in results for line in evaluation.lines_about(record)]
 
 
 EXPERIMENT = Documents()
-main = EXPERIMENT.main

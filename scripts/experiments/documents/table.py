@@ -8,7 +8,7 @@ from fwp_fairseq.tables.table import NONE, Table, number, over_seeds
 from scripts.common.cells import seeds, signature_notes, signatures, spread_note
 
 from .evaluation import BUCKETS
-from .presets import LONG, SHORT, SMOKE, Preset
+from .presets import LONG, SHORT, SMOKE, DocumentsPreset
 from .rows import ROWS
 
 
@@ -16,7 +16,7 @@ def _title(bucket: str) -> str:
     return f"to {bucket}" if bucket.isdigit() else bucket
 
 
-def _scores(preset: Preset) -> dict[str, tuple[str, str, str]]:
+def _scores(preset: DocumentsPreset) -> dict[str, tuple[str, str, str]]:
     """Maps columns to the words of the windows, the bucket and the score that they show."""
     short, *longer = map(str, preset.corpus.test_words)
     return {
@@ -33,7 +33,7 @@ _SHARES = ("cut", "empty")
 _WINDOW_FIELDS = [f"{words} words{what}" for words in (_SHORT, *_LONGER) for what in ("", ", more")]
 
 
-def _combined(preset: Preset) -> Callable[[list[dict]], dict]:
+def _combined(preset: DocumentsPreset) -> Callable[[list[dict]], dict]:
     """The mean over seeds, with the fields that are averaged beside each other."""
     scores, short = _scores(preset), str(preset.corpus.test_words[0])
 
@@ -49,7 +49,7 @@ def _combined(preset: Preset) -> Callable[[list[dict]], dict]:
     return lambda records: mean([flat(record) for record in records])
 
 
-def _note(preset: Preset) -> Callable[[list[dict]], str]:
+def _note(preset: DocumentsPreset) -> Callable[[list[dict]], str]:
     short, *longer = map(str, preset.corpus.test_words)
 
     def note(rows: list[dict]) -> str:
@@ -126,7 +126,7 @@ def _gain(bucket: str) -> Callable[[dict], str]:
     return cell
 
 
-def _table(preset: Preset, plot: Callable[[list[dict]], Plot] | None = None) -> Table:
+def _table(preset: DocumentsPreset, plot: Callable[[list[dict]], Plot] | None = None) -> Table:
     """The records of the measured corpus in this size; of any corpus if it is a rehearsal."""
 
     def key(record: dict) -> tuple | None:

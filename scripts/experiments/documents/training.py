@@ -6,7 +6,8 @@ from pathlib import Path
 
 from fwp_fairseq.cli.progress import parse
 from scripts.common.commands import DIRECTION, USER_DIR
-from scripts.common.runner.run import Run, Work
+from scripts.common.runner.run import Run
+from scripts.common.runner.work import Work
 
 
 def train_command(run: Run, device: dict) -> list[str]:

@@ -1,10 +1,9 @@
 """Converts the decoder of a softmax model of documents to Hedgehog; scores every stage on the test documents."""
 
-import argparse
-
 from scripts.common.commands import device
-from scripts.common.runner.run import Work
-from scripts.experiments.conversion.commands import Gpus, Run
+from scripts.common.runner.call import Call
+from scripts.common.runner.work import Work
+from scripts.experiments.conversion.commands import ConversionRun, Gpus
 from scripts.experiments.conversion.recipe import Conversion
 from scripts.experiments.documents import corpus, evaluation
 
@@ -21,17 +20,17 @@ and without a window that is read by a softmax, fine-tunes the model for a short
   --preset tenth --seeds 1 2 3 --checkpoint softmax.pt
 """
 
-    def prepare_data(self, given: argparse.Namespace) -> None:
-        corpus.prepare(given.preset.documents.corpus, given.data)
-        corpus.require_measured(given)
+    def prepare_data(self, call: Call) -> None:
+        corpus.prepare(call.preset.documents.corpus, call.data)
+        corpus.require_measured(call)
 
-    def measure(self, run: Run, devices: Gpus, work: Work, stage: str) -> dict:
+    def measure(self, run: ConversionRun, devices: Gpus, work: Work, stage: str) -> dict:
         preset, checkpoint = run.preset, run.checkpoint(stage)
-        found, seconds = evaluation.translate(
+        translated, seconds = evaluation.translate(
             run, checkpoint, preset.words, preset.one_of, device(devices), work.say, work.options,
             where=run.folder(stage),
         )  # fmt: skip
-        scores = evaluation.scores(found)
+        scores = evaluation.scores(translated)
         return {
             "bleu": scores["buckets"]["all"]["bleu"],
             **scores,
@@ -42,9 +41,8 @@ and without a window that is read by a softmax, fine-tunes the model for a short
             **work.conditions,
         }
 
-    def summary(self, run: Run, found: list[dict]) -> list[str]:
-        return [f"{record['stage']}: BLEU {record['bleu']:.2f}" for record in found]
+    def summary(self, run: ConversionRun, results: list[dict]) -> list[str]:
+        return [f"{record['stage']}: BLEU {record['bleu']:.2f}" for record in results]
 
 
 EXPERIMENT = DocumentsConversion()
-main = EXPERIMENT.main

@@ -2,32 +2,31 @@
 
 from dataclasses import dataclass, replace
 
-from scripts.experiments.conversion import rows
-from scripts.experiments.conversion.rows import HEDGEHOG, SHORT, Row
+from scripts.experiments.conversion.rows import HEDGEHOG, SHORT, ConversionPreset, ConversionRow
 from scripts.experiments.documents import presets
 from scripts.translation.preset import TINY
 
 _TRANSFER = 300  # updates, of all those of a row
 
 
-def _rows(updates: int) -> tuple[Row, ...]:
-    def row(name: str, transfer: int = 0, control: bool = False, more: str = "") -> Row:
+def _rows(updates: int) -> tuple[ConversionRow, ...]:
+    def row(name: str, transfer: int = 0, control: bool = False, more: str = "") -> ConversionRow:
         sites = {"encoder": "softmax", "decoder": HEDGEHOG + more, "cross": "softmax"}
-        return Row(name, sites, transfer, updates - transfer, control)
+        return ConversionRow(name, sites, transfer=transfer, updates=updates - transfer, control=control)
 
     windows = (row(f"window-{size}", control=size == 16, more=f",window={size}") for size in (16, 8, 32))
     return row("hedgehog", _TRANSFER), row("at-once"), *windows
 
 
 @dataclass(frozen=True, kw_only=True)
-class Preset(rows.Preset):
+class DocumentsConversionPreset(ConversionPreset):
     """The model that is converted, and what its translations of the test documents are scored on.
 
     - `documents`: the preset of the experiment on documents, which has the corpus and the flags of decoding.
     - `words`, `one_of`: one of so many test windows of this length is translated.
     """
 
-    documents: presets.Preset
+    documents: presets.DocumentsPreset
     words: int
     one_of: int
     table: str = "documents_conversion"
@@ -37,9 +36,9 @@ class Preset(rows.Preset):
         return self.documents.decoding
 
 
-def _preset(name: str, updates: int) -> Preset:
+def _preset(name: str, updates: int) -> DocumentsConversionPreset:
     """Conversions of the best softmax attention, each trained for so many updates in all."""
-    return Preset(
+    return DocumentsConversionPreset(
         name=name,
         documents=presets.LONG,
         model="runs/documents/long/softmax-no-dropout-seed{seed}/checkpoints/checkpoint_best.pt",

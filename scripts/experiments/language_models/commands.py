@@ -4,8 +4,8 @@ from pathlib import Path
 
 from scripts.common.commands import USER_DIR, device, flags_of, words_of
 from scripts.common.folder import RecipeError
-from scripts.common.runner import run as runner
 from scripts.common.runner.gpus import Gpus
+from scripts.common.runner.run import Run, settings
 
 from .presets import Size
 
@@ -13,7 +13,7 @@ EVALUATED = ("valid", "test")
 DISTRIBUTION_FLAGS = ("--batch-size", "--distributed-world-size", "--cpu", "--num-workers")
 
 
-class Run(runner.Run):
+class LanguageModelRun(Run):
     """One row of a preset with one seed."""
 
     @property
@@ -52,7 +52,7 @@ def streams_of_a_process(size: Size, gpus: Gpus) -> int:
     return size.streams // world
 
 
-def _own_training(run: Run) -> dict:
+def _own_training(run: LanguageModelRun) -> dict:
     """The flags of some rows only. Every update of every row reads the same number of tokens."""
     if run.row.mem_len is not None:
         several = run.size.length // run.length
@@ -60,7 +60,7 @@ def _own_training(run: Run) -> dict:
     return run.preset.carrying if run.row.state == "carried" else {}
 
 
-def train(run: Run, gpus: Gpus = ()) -> list[str]:
+def train(run: LanguageModelRun, gpus: Gpus = ()) -> list[str]:
     size = run.size
     flags = {
         "--tokens-per-sample": run.length,
@@ -81,16 +81,16 @@ def train(run: Run, gpus: Gpus = ()) -> list[str]:
     return ["fairseq-train", f"{run.data}/bin", *USER_DIR, *task, *run.train_words(flags)]
 
 
-def configuration(run: Run) -> dict:
-    return runner.settings(flags_of(train(run)), DISTRIBUTION_FLAGS) | {"streams": run.size.streams}
+def configuration(run: LanguageModelRun) -> dict:
+    return settings(flags_of(train(run)), DISTRIBUTION_FLAGS) | {"streams": run.size.streams}
 
 
-def evaluate(run: Run, split: str, gpus: Gpus = ()) -> list[str]:
+def evaluate(run: LanguageModelRun, split: str, gpus: Gpus = ()) -> list[str]:
     """Returns the command that evaluates a run on one part of the text.
 
     With carried state the whole text is one stream; otherwise a window of L tokens moves over it by one token.
     """
-    length = int(run.given.get("--tokens-per-sample", run.length))
+    length = int(run.user_flags.get("--tokens-per-sample", run.length))
     if run.row.state == "carried":
         how = {"--task": "fwp_language_modeling", "--tokens-per-sample": length, "--batch-size": 1}
     else:
@@ -107,10 +107,10 @@ def evaluate(run: Run, split: str, gpus: Gpus = ()) -> list[str]:
     return ["fairseq-eval-lm", f"{run.data}/bin", *USER_DIR, *words_of(flags)]
 
 
-def perplexity(run: Run, split: str) -> list[str]:
+def perplexity(run: LanguageModelRun, split: str) -> list[str]:
     return ["fwp", "ppl", str(run.log(split)), "--text", str(run.text(split)), "--json"]
 
 
-def all_commands(run: Run, gpus: Gpus) -> list[list[str]]:
+def all_commands(run: LanguageModelRun, gpus: Gpus) -> list[list[str]]:
     evaluations = [command for split in EVALUATED for command in (evaluate(run, split, gpus), perplexity(run, split))]
     return [train(run, gpus), *evaluations]

@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass, field
 
+from scripts.common.runner.preset import Preset
+
 from .rows import ROWS, LanguageModel
 
 
@@ -27,8 +29,8 @@ class Size:
     updates: int
 
 
-@dataclass(frozen=True)
-class Preset:
+@dataclass(frozen=True, kw_only=True)
+class LanguageModelPreset(Preset):
     """One scale.
 
     Args:
@@ -38,19 +40,14 @@ class Preset:
         carrying: more of them, of the rows with carried fast weights.
         transformer_xl: likewise of Transformer-XL; they replace those of all rows.
         window_batch: windows of the sliding-window evaluation that are computed together; the result is the same.
-        distributed: whether one run can use several GPUs.
-        on_a_cpu: how long a run would take on a CPU, if this is so long that it must be asked for.
     """
 
-    name: str
     corpus: str
     sizes: dict[str, Size]
     training: dict
     window_batch: int
     carrying: dict = field(default_factory=dict)
     transformer_xl: dict = field(default_factory=dict)
-    distributed: bool = False
-    on_a_cpu: str | None = None
     rows: tuple[LanguageModel, ...] = ROWS
 
 
@@ -68,7 +65,7 @@ def _adam(lr: float, warmup: int) -> dict:
 
 
 # Sec. 6.3 and Appendix of Schlag et al. 2021, and where they say nothing the authors' training scripts.
-WIKITEXT103 = Preset(
+WIKITEXT103 = LanguageModelPreset(
     name="wikitext103",
     corpus="wikitext103",
     sizes={
@@ -106,7 +103,7 @@ def _little(heads: int, width: int, length: int, updates: int, layers: int = 2, 
 _LITTLE = {"--criterion": "cross_entropy", "--log-interval": 50}
 
 
-TINY_SHAKESPEARE = Preset(
+TINY_SHAKESPEARE = LanguageModelPreset(
     name="tinyshakespeare",
     corpus="tinyshakespeare",
     sizes={"small": _little(4, 64, 64, 2000), "medium": _little(4, 128, 128, 2000)},
@@ -117,7 +114,7 @@ TINY_SHAKESPEARE = Preset(
 )
 
 # The same steps in seconds.
-SMOKE = Preset(
+SMOKE = LanguageModelPreset(
     name="smoke",
     corpus="smoke",
     sizes={name: _little(1, width, 16, 8, layers=1, streams=4) for name, width in (("small", 16), ("medium", 32))},

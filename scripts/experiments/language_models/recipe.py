@@ -1,18 +1,18 @@
 """The paper's language models: Tables 2 to 5 of Schlag et al. 2021 at one of several scales."""
 
-import argparse
 import json
 import math
 
 from fwp_fairseq.text import duration
 from scripts.common.commands import as_run
 from scripts.common.folder import RecipeError
+from scripts.common.runner.call import Call
 from scripts.common.runner.experiment import Experiment
 from scripts.common.runner.gpus import Gpus
-from scripts.common.runner.run import Work
+from scripts.common.runner.work import Work
 
 from . import commands, data
-from .commands import EVALUATED, Run
+from .commands import EVALUATED, LanguageModelRun
 from .presets import PRESETS
 from .rows import MEASURES
 
@@ -21,7 +21,7 @@ FOUND = ("bits_per_token", "perplexity", "word_perplexity", "tokens", "words")
 
 class LanguageModels(Experiment):
     name, file, presets = "language_models", "language_models.jsonl", PRESETS
-    run_type = Run
+    run_type = LanguageModelRun
     steps = ("train", *EVALUATED)
     own_flags = (*Experiment.own_flags, "--batch-size", "--max-sentences")
     goes_on = "a training goes on from its last checkpoint"
@@ -34,7 +34,7 @@ Schlag et al. 2021, at one of three scales.
   --preset tinyshakespeare --dry-run   what is not done yet, with its commands
 """
 
-    def explain(self, given: argparse.Namespace, run: Run, devices: Gpus) -> str:
+    def explain(self, run: LanguageModelRun, devices: Gpus) -> str:
         """Says what is read, and how the streams of an update are shared among GPUs."""
         world, batch = max(1, len(devices)), commands.streams_of_a_process(run.size, devices)
         workers = f"{world} {'GPU' if devices else 'CPU process'}{'s' * (world > 1)}"
@@ -43,19 +43,19 @@ Schlag et al. 2021, at one of three scales.
             f"{run.size.length} tokens"
         )
 
-    def preparation(self, given: argparse.Namespace) -> list[list[str]]:
-        return [data.preprocess(given.preset.corpus, given.data)]
+    def preparation(self, call: Call) -> list[list[str]]:
+        return [data.preprocess(call.preset.corpus, call.data)]
 
-    def commands(self, run: Run, devices: Gpus) -> list[list[str]]:
+    def commands(self, run: LanguageModelRun, devices: Gpus) -> list[list[str]]:
         return commands.all_commands(run, devices)
 
-    def prepare(self, given: argparse.Namespace) -> None:
-        data.prepare(given.preset.corpus, given.data)
+    def prepare(self, call: Call) -> None:
+        data.prepare(call.preset.corpus, call.data)
 
-    def configuration(self, run: Run, devices: Gpus) -> dict:
+    def configuration(self, run: LanguageModelRun, devices: Gpus) -> dict:
         return commands.configuration(run)
 
-    def results(self, run: Run, devices: Gpus, work: Work) -> list[dict]:
+    def results(self, run: LanguageModelRun, devices: Gpus, work: Work) -> list[dict]:
         trained = work.train(commands.train(run, devices), run.checkpoint)
         evaluated = {split: _evaluated(run, devices, work, split) for split in EVALUATED}
         peaks = [found["peak_mib"] for found in evaluated.values()]
@@ -73,15 +73,15 @@ Schlag et al. 2021, at one of three scales.
         )
         return [record]
 
-    def summary(self, run: Run, found: list[dict]) -> list[str]:
-        (record,) = found
+    def summary(self, run: LanguageModelRun, results: list[dict]) -> list[str]:
+        (record,) = results
         field, measure = MEASURES[run.preset.name]
         values = ", ".join(f"{split} {record[split][field]:.3f}" for split in EVALUATED)
         seconds = f"training {duration(record['train_seconds'])}, evaluation {duration(record['eval_seconds'])}"
         return [f"{measure}: {values} ({seconds})"]
 
 
-def _evaluated(run: Run, gpus: Gpus, work: Work, split: str) -> dict:
+def _evaluated(run: LanguageModelRun, gpus: Gpus, work: Work, split: str) -> dict:
     """Evaluates one part of the text unless that is done."""
     command, log = commands.evaluate(run, split, gpus), run.log(split)
 
@@ -96,7 +96,7 @@ def _evaluated(run: Run, gpus: Gpus, work: Work, split: str) -> dict:
     return found | {"command": as_run(command)}
 
 
-def _score(run: Run, split: str, work: Work) -> dict:
+def _score(run: LanguageModelRun, split: str, work: Work) -> dict:
     log = run.path / f"{split}-ppl.log"
     work.tool(commands.perplexity(run, split), log)
     found = json.loads(log.read_text(encoding="utf-8").strip().splitlines()[-1])
@@ -106,4 +106,3 @@ def _score(run: Run, split: str, work: Work) -> dict:
 
 
 EXPERIMENT = LanguageModels()
-main = EXPERIMENT.main

@@ -17,4 +17,3 @@ what the experiment conversion converts; `hybrid` has fast weights.
 
 
 EXPERIMENT = Quickstart()
-main = EXPERIMENT.main

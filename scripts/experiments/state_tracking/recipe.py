@@ -1,11 +1,14 @@
 """State tracking: which fast nets learn the parity of the bits that they have read so far."""
 
-from scripts.common.runner.experiment import Experiment, Preset
-from scripts.common.runner.run import Run, Work
+from scripts.common.runner.call import Call
+from scripts.common.runner.experiment import Experiment
+from scripts.common.runner.preset import Preset
+from scripts.common.runner.run import Run
+from scripts.common.runner.work import Work
 
 from .rows import MOST_STEPS, ROWS
 
-PARITY = Preset("parity", ROWS)
+PARITY = Preset(name="parity", rows=ROWS)
 
 
 class StateTracking(Experiment):
@@ -17,10 +20,10 @@ of ones; see training.py. All rows with three seeds take about ten minutes on on
   --seeds 1 2 3
 """
     goes_on = "a model whose training was stopped is trained anew"
-    takes_flags = False
+    own_flags = None
 
-    def devices(self, given) -> list:
-        return [()] * given.jobs  # its models are too small for a GPU
+    def devices(self, call: Call) -> list:
+        return [()] * call.jobs  # its models are too small for a GPU
 
     def configuration(self, run: Run, devices) -> dict:
         return {"name": run.row.name, "seed": run.seed, "most_steps": MOST_STEPS}
@@ -28,8 +31,8 @@ of ones; see training.py. All rows with three seeds take about ten minutes on on
     def results(self, run: Run, devices, work: Work) -> list[dict]:
         return [work.call("scripts.experiments.state_tracking.training", work.configuration)]
 
-    def summary(self, run: Run, found: list[dict]) -> list[str]:
-        (record,) = found
+    def summary(self, run: Run, results: list[dict]) -> list[str]:
+        (record,) = results
         return [
             f"{record['stop']} after {record['steps']} updates, accuracy {record['accuracy']:.4f}, on longer sequences "
             f"{record['long_accuracy']:.4f}, {record['cpu_seconds']:.0f} s"
@@ -43,4 +46,3 @@ of ones; see training.py. All rows with three seeds take about ten minutes on on
 
 
 EXPERIMENT = StateTracking()
-main = EXPERIMENT.main

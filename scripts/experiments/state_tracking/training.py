@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 
 from fwp_fairseq.layers import FastWeightDecoder
-from scripts.common.runner.run import called
+from scripts.common.runner.work import called
 
 from .rows import EVALUATE_EVERY, MOST_STEPS, SOLVED, layer_options
 

@@ -1,15 +1,18 @@
 """The synthetic retrieval task of Schlag et al. 2021, Sec. 6.1: capacity, and update rules."""
 
 from dataclasses import asdict
+from pathlib import Path
 
 from fwp_fairseq.text import duration
-from scripts.common.runner.experiment import Experiment, Preset
-from scripts.common.runner.run import Run, Work
+from scripts.common.runner.experiment import Experiment
+from scripts.common.runner.preset import Preset
+from scripts.common.runner.run import Run
+from scripts.common.runner.work import Work
 
 from .rows import QUICK, points
 
 PRESETS = {
-    f"{name}{suffix}": Preset(f"{name}{suffix}", points(setting, sizes))
+    f"{name}{suffix}": Preset(name=f"{name}{suffix}", rows=points(setting, sizes))
     for setting, name in ((1, "capacity"), (2, "update-rules"))
     for suffix, sizes in (("", None), ("-quick", QUICK[setting]))
 }
@@ -32,10 +35,10 @@ fwm is the fast weight memory of Schlag, Munkhdalai and Schmidhuber 2021; gated 
 which the paper has no result.
 """
     goes_on = "a model whose training was stopped is trained anew"
-    takes_flags = False
+    own_flags = None
 
-    def folder_of(self, given):
-        return super().folder_of(given).with_name(given.preset.name.removesuffix("-quick"))
+    def folder_of(self, preset: str) -> Path:
+        return super().folder_of(preset.removesuffix("-quick"))
 
     def configuration(self, run: Run, devices) -> dict:
         return asdict(run.row) | {"seed": run.seed}
@@ -44,8 +47,8 @@ which the paper has no result.
         device = "cuda" if devices else "cpu"
         return [work.call("scripts.experiments.synthetic.training", work.configuration | {"device": device})]
 
-    def summary(self, run: Run, found: list[dict]) -> list[str]:
-        (record,) = found
+    def summary(self, run: Run, results: list[dict]) -> list[str]:
+        (record,) = results
         best = "no finite loss" if record["best_loss"] is None else f"loss {record['best_loss']:.4f}"
         return [f"{best}, {record['stop']} after {record['steps']} steps, {duration(record['seconds'])}"]
 
@@ -57,4 +60,3 @@ which the paper has no result.
 
 
 EXPERIMENT = Synthetic()
-main = EXPERIMENT.main

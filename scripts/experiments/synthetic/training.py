@@ -9,7 +9,7 @@ from dataclasses import asdict
 import torch
 from torch import Tensor
 
-from scripts.common.runner.run import called
+from scripts.common.runner.work import called
 
 from . import task
 from .model import RetrievalModel
