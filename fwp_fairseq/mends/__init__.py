@@ -1,4 +1,7 @@
-"""Mends faults of fairseq, in whatever model is trained or opened with this plugin.
+"""Mends faults of fairseq.
+
+What ends in an error without a mend is mended for every model. What fairseq would compute without an error changes in
+processes alone that have built a model of this plugin.
 
 Each file says what the user sees (Symptom), why (Cause) and which test brings it about (Test), and mends it when it is
 imported. docs/reliability.md has a table of them. Importing this package imports all of them.
@@ -9,23 +12,43 @@ import importlib
 import sys
 from collections.abc import Callable
 
+from fairseq.models import BaseFairseqModel
+
 from .. import compat  # noqa: F401  (fairseq has to run before it can be mended)
 
+# The classes of this plugin's models that this process has built.
+_BUILT: set[type] = set()
 
-def around(owner, name: str) -> Callable:
-    """Decorates a function that takes the place of ``owner.name``, and is called with that before the arguments."""
+
+def around(owner, name: str, ours: bool = False) -> Callable:
+    """Decorates a function that takes the place of ``owner.name``, and is called with that before the arguments.
+
+    With ``ours``, it does so from the first model of this plugin on.
+    """
 
     def put(function: Callable) -> Callable:
         old = getattr(owner, name)
 
         @functools.wraps(old, updated=())
         def new(*args, **kwargs):
-            return function(old, *args, **kwargs)
+            return old(*args, **kwargs) if ours and not _BUILT else function(old, *args, **kwargs)
 
         setattr(owner, name, new)
         return function
 
     return put
+
+
+def is_ours(model: type) -> bool:
+    """Tells whether a class of models is one of this plugin."""
+    return model.__module__.startswith(f"{__package__.partition('.')[0]}.")
+
+
+@around(BaseFairseqModel, "__init__")
+def initialize_and_note(initialize, self, *args, **kwargs):
+    initialize(self, *args, **kwargs)
+    if is_ours(type(self)):
+        _BUILT.add(type(self))
 
 
 def program(name: str):

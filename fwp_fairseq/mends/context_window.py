@@ -26,7 +26,7 @@ def _before(self, index: int) -> torch.Tensor:
     return context
 
 
-@around(LMContextWindowDataset, "collater")
+@around(LMContextWindowDataset, "collater", ours=True)
 def collate_with_context(_, self, samples):
     contexts = [_before(self, sample["id"]) for sample in samples]
     longer = [

@@ -15,13 +15,13 @@ from . import around
 logger = logging.getLogger(__name__)
 
 
-@around(EpochBatchIterator, "state_dict")
+@around(EpochBatchIterator, "state_dict", ours=True)
 def save_with_processes(save, self):
     """Saves the number of processes (``num_shards``) beside the number of batches that each of them has had."""
     return save(self) | {"num_shards": self.num_shards}
 
 
-@around(EpochBatchIterator, "load_state_dict")
+@around(EpochBatchIterator, "load_state_dict", ours=True)
 def load_for_processes(load, self, state_dict):
     done, before = state_dict.get("iterations_in_epoch", 0), state_dict.get("num_shards", self.num_shards)
     if done and before != self.num_shards:

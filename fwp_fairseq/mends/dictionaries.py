@@ -60,7 +60,7 @@ def describe_and_build(build_model, self, *args, **kwargs):
     return build_model(self, *args, **kwargs)
 
 
-@around(FairseqTask, "state_dict")
+@around(FairseqTask, "state_dict", ours=True)
 def state_and_dictionaries(state_dict, self):
     return {**state_dict(self), KEY: _describe(self)}
 

@@ -12,7 +12,7 @@ from fairseq import models
 from fairseq.dataclass import utils
 from omegaconf import DictConfig, OmegaConf
 
-from . import around
+from . import around, is_ours
 
 
 def _filled(cfg: DictConfig, dataclass: type) -> DictConfig:
@@ -37,6 +37,6 @@ def _filled(cfg: DictConfig, dataclass: type) -> DictConfig:
 def merge_filled(merge, dc, cfg, remove_missing=False):
     """Fills in the architecture's values before fairseq merges the defaults, from which they cannot be told later."""
     name = models.ARCH_MODEL_NAME_REGISTRY.get(getattr(cfg, "_name", None))
-    if name is not None and models.MODEL_DATACLASS_REGISTRY.get(name) is dc:
+    if name is not None and models.MODEL_DATACLASS_REGISTRY.get(name) is dc and is_ours(models.MODEL_REGISTRY[name]):
         cfg = _filled(cfg, dc)
     return merge(dc, cfg, remove_missing)

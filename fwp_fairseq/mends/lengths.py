@@ -70,7 +70,7 @@ class _Count:
             logger.warning(f"{self.cut} of {self.sentences} translations reached the limit of {self.limit}: cut there")
 
 
-@around(FairseqTask, "state_dict")
+@around(FairseqTask, "state_dict", ours=True)
 def state_and_length(state_dict, self):
     """Saves the number of tokens of the longest source in training; a task that decodes the checkpoint has it again."""
     sizes = getattr(self.datasets.get("train"), "src_sizes", None)
@@ -90,7 +90,7 @@ def load_length(load_state_dict, self, state):
 _count = _Count()
 
 
-@around(FairseqTask, "inference_step")
+@around(FairseqTask, "inference_step", ours=True)
 def step_and_count(inference_step, self, generator, models, sample, *args, **kwargs):
     found = inference_step(self, generator, models, sample, *args, **kwargs)
     validates = program("train") is not None

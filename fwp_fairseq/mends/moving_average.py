@@ -14,15 +14,15 @@ from fairseq.trainer import Trainer
 from . import around
 
 
-@around(EMA, "__init__")
+@around(EMA, "__init__", ours=True)
 def initialize_and_skip(initialize, self, model, *args, **kwargs):
     initialize(self, model, *args, **kwargs)
     self.skip_keys = set(self.skip_keys) | {name for name, _ in model.named_buffers()}
 
 
 @around(Trainer, "load_checkpoint")
-def load_and_count(load, self, filename, *args, **kwargs):
-    """Lets the average of a checkpoint that has none begin with its parameters, and counts on where it stopped."""
+def load_with_average(load, self, filename, *args, **kwargs):
+    """Lets the average of a checkpoint that has none begin with its parameters."""
     if not self.cfg.ema.store_ema:
         return load(self, filename, *args, **kwargs)
     read = checkpoint_utils.load_checkpoint_to_cpu
@@ -33,7 +33,13 @@ def load_and_count(load, self, filename, *args, **kwargs):
         return state
 
     with mock.patch.object(checkpoint_utils, "load_checkpoint_to_cpu", read_with_average):
-        extra_state = load(self, filename, *args, **kwargs)
-    if self.cfg.ema.ema_update_freq > 1:
+        return load(self, filename, *args, **kwargs)
+
+
+@around(Trainer, "load_checkpoint", ours=True)
+def load_and_count(load, self, *args, **kwargs):
+    """Counts updates on where the training stopped."""
+    extra_state = load(self, *args, **kwargs)
+    if self.cfg.ema.store_ema and self.cfg.ema.ema_update_freq > 1:
         self.ema.update_freq_counter = self.get_num_updates() % self.cfg.ema.ema_update_freq
     return extra_state

@@ -33,14 +33,14 @@ def _master(optimizer) -> list:
 
 for _cls in (fp16_optimizer._FP16OptimizerMixin, fp16_optimizer._MemoryEfficientFP16OptimizerMixin):
 
-    @around(_cls, "state_dict")
+    @around(_cls, "state_dict", ours=True)
     def state_and_more(state_dict, self):
         own = {"fp32_params": [tensor.detach() for tensor in _master(self)]}
         if self.scaler is not None:
             own["loss_scaler"] = {name: getattr(self.scaler, name) for name in _SCALER}
         return {**state_dict(self), **own}
 
-    @around(_cls, "load_state_dict")
+    @around(_cls, "load_state_dict", ours=True)
     def load_more(load_state_dict, self, state, optimizer_overrides=None):
         load_state_dict(self, state, optimizer_overrides)
         if "fp32_params" in state:
@@ -50,18 +50,18 @@ for _cls in (fp16_optimizer._FP16OptimizerMixin, fp16_optimizer._MemoryEfficient
             vars(self.scaler).update(state.get("loss_scaler", {}))
 
 
-@around(ReduceLROnPlateauLRSchedule, "state_dict")
+@around(ReduceLROnPlateauLRSchedule, "state_dict", ours=True)
 def state_and_plateau(state_dict, self):
     return state_dict(self) | {name: getattr(self.lr_scheduler, name) for name in _PLATEAU}
 
 
-@around(ReduceLROnPlateauLRSchedule, "load_state_dict")
+@around(ReduceLROnPlateauLRSchedule, "load_state_dict", ours=True)
 def load_plateau(load_state_dict, self, state):
     load_state_dict(self, state)
     vars(self.lr_scheduler).update({name: state[name] for name in _PLATEAU if name in state})
 
 
-@around(PolynomialDecayLRSchedule, "get_next_lr")
+@around(PolynomialDecayLRSchedule, "get_next_lr", ours=True)
 def next_or_kept(get_next_lr, self, epoch):
     """Returns the rate from which an epoch decays; after --force-anneal that is the rate with which it began."""
     if getattr(self, "begun", (None,))[0] != epoch:
@@ -69,12 +69,12 @@ def next_or_kept(get_next_lr, self, epoch):
     return self.begun[1]
 
 
-@around(PolynomialDecayLRSchedule, "state_dict")
+@around(PolynomialDecayLRSchedule, "state_dict", ours=True)
 def state_and_begin(state_dict, self):
     return state_dict(self) | {"begun": self.begun}
 
 
-@around(PolynomialDecayLRSchedule, "load_state_dict")
+@around(PolynomialDecayLRSchedule, "load_state_dict", ours=True)
 def load_begin(load_state_dict, self, state):
     load_state_dict(self, state)
     if "begun" in state:
@@ -82,13 +82,13 @@ def load_begin(load_state_dict, self, state):
         self.lr = self.begun[1]
 
 
-@around(Trainer, "save_checkpoint")
+@around(Trainer, "save_checkpoint", ours=True)
 def save_counters(save, self, filename, extra_state):
     found = {name: number for name, number in _stopping().items() if name in _STOPPING}
     return save(self, filename, extra_state | {"early_stopping": found})
 
 
-@around(checkpoint_utils, "load_checkpoint")
+@around(checkpoint_utils, "load_checkpoint", ours=True)
 def load_and_step(load, cfg, trainer, **kwargs):
     extra_state, iterator = load(cfg, trainer, **kwargs)
     if extra_state and trainer.get_num_updates() and not (cfg.reset_optimizer or cfg.reset_meters):

@@ -23,7 +23,7 @@ _USUAL = "checkpoint_last.pt"  # fairseq's --restore-file
 _NO_EPOCH = -1
 
 
-@around(FairseqTask, "get_batch_iterator")
+@around(FairseqTask, "get_batch_iterator", ours=True)
 def get_and_keep(get_batch_iterator, self, *args, **kwargs):
     """Gives every session of a training the batches of its first session.
 
@@ -64,7 +64,7 @@ def _finished(trainer, extra_state) -> str | None:
     return None
 
 
-@around(EpochBatchIterator, "_get_iterator_for_epoch")
+@around(EpochBatchIterator, "_get_iterator_for_epoch", ours=True)
 def get_and_shuffle(get_iterator, self, epoch, shuffle, *args, **kwargs):
     """Shuffles the epochs after --curriculum N. fairseq shuffles all epochs of a session like its first one."""
     if self.dataloader is not None:  # it is kept, together with what gives it the batches of each epoch
@@ -72,7 +72,7 @@ def get_and_shuffle(get_iterator, self, epoch, shuffle, *args, **kwargs):
     return get_iterator(self, epoch, shuffle, *args, **kwargs)
 
 
-@around(Trainer, "load_checkpoint")
+@around(Trainer, "load_checkpoint", ours=True)
 def load_and_say(load, self, filename, reset_optimizer=False, *args, **kwargs):
     """Warns where a training does not go on at its update, because its checkpoints lack the optimizer's state."""
     extra_state = load(self, filename, reset_optimizer, *args, **kwargs)
@@ -91,7 +91,7 @@ def load_and_say(load, self, filename, reset_optimizer=False, *args, **kwargs):
     return extra_state
 
 
-@around(checkpoint_utils, "load_checkpoint")
+@around(checkpoint_utils, "load_checkpoint", ours=True)
 def load_and_stop(load, cfg, trainer, **kwargs):
     """Stops a resumed training that has reached --max-update, --stop-time-hours or --patience before another update.
 

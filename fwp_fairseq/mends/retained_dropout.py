@@ -13,7 +13,7 @@ from fairseq.modules import FairseqDropout
 from . import around
 
 
-@around(BaseFairseqModel, "make_generation_fast_")
+@around(BaseFairseqModel, "make_generation_fast_", ours=True)
 def keep_the_named(make_generation_fast_, self, **kwargs):
     given = kwargs.get("retain_dropout_modules")
     if given is not None:

@@ -31,7 +31,7 @@ def _explained(path: str) -> str:
 
 if interactive := program("interactive"):
 
-    @around(interactive, "buffered_read")
+    @around(interactive, "buffered_read", ours=True)
     def read_without_mark(read, source, buffer_size):
         """Leaves out the mark before the first line of fairseq-interactive, which would become an unknown word."""
         for number, lines in enumerate(read(source, buffer_size)):
