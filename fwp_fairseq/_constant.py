@@ -20,10 +20,10 @@ def constant(function: Callable) -> Callable:
             return function(*arguments)
 
     @wraps(function)
-    def found(*arguments):
+    def constant_function(*arguments):
         return known(*arguments)
 
     # torch.compiler.assume_constant_result does this too, but imports the compiler: half of this package's import time.
-    found._dynamo_marked_constant = True
-    found.cache_clear = known.cache_clear
-    return found
+    constant_function._dynamo_marked_constant = True
+    constant_function.cache_clear = known.cache_clear
+    return constant_function

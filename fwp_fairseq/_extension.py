@@ -54,7 +54,7 @@ def _version(text: str) -> str:
 
 
 def digest(library: Path) -> str:
-    """The SHA-256 of the file, as ``setup.py`` writes it into the record."""
+    """Computes the SHA-256 of the file, as ``setup.py`` writes it into the record."""
     return hashlib.sha256(library.read_bytes()).hexdigest()
 
 

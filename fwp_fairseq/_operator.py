@@ -129,7 +129,7 @@ class Kernel:
         if differentiate is None:
             return
 
-        def refuse(ctx, *given):
+        def refuse(ctx, *gradients):
             raise NotImplementedError(f"fwp::{name} has no second derivative; {others} every one")
 
         torch.library.register_fake(f"fwp::{name}_backward", fake_backward)
@@ -213,7 +213,7 @@ def _transforms() -> list[str]:
 
 
 def new_rows(x: Tensor, width: int) -> Tensor:
-    """An empty tensor in the memory layout of x, as ``new_rows`` of csrc/common/tensors.h allocates it."""
+    """Returns an empty tensor in the memory layout of x, as ``new_rows`` of csrc/common/tensors.h allocates it."""
     batch, length, heads = x.shape[:3]
     if x.stride(1) > x.stride(0):
         return x.new_empty(length, batch, heads, width).transpose(0, 1)

@@ -86,7 +86,7 @@ def _verdict(printed: bytes | None, errors: bytes, status: int | None, end: str)
 
 
 def _driver() -> str:
-    """The version of the GPU's driver; where the system does not tell it (WSL), that of the CUDA that it serves."""
+    """Returns the version of the GPU's driver; where the system hides it (WSL), that of the CUDA it serves."""
     try:
         return _DRIVER.read_text()
     except OSError:
@@ -109,7 +109,7 @@ def folder() -> Path:
 
 
 def remembered(name: str, make: Callable[[], Verdict], again: bool = False) -> Verdict:
-    """The verdict in the file of this name; else, or to find it out ``again``, that of ``make``, which is kept.
+    """Returns the verdict in the file of this name; else, or ``again``, that of ``make``, which is kept.
 
     A verdict that does not last serves only the processes that waited for it, so that the ranks of a training do not
     check one after the other; it never replaces one that lasts.
@@ -136,14 +136,14 @@ def failure(index: int) -> str:
     """Returns the reason not to use the kernels on this GPU, or an empty text. The first call may take a minute."""
     if _trusting:
         return ""
-    found = remembered(key(index), lambda: check(f"cuda:{index}"))
-    if not found.failure:
+    verdict = remembered(key(index), lambda: check(f"cuda:{index}"))
+    if not verdict.failure:
         return ""
-    if found.lasts:
-        reason = f"the CUDA kernels failed their check on device {index} ({found.failure}); `fwp check` repeats it"
+    if verdict.lasts:
+        reason = f"the CUDA kernels failed their check on device {index} ({verdict.failure}); `fwp check` repeats it"
     else:
         reason = (
-            f"the CUDA kernels could not be checked on device {index} ({found.failure}); run `fwp check` before the "
+            f"the CUDA kernels could not be checked on device {index} ({verdict.failure}); run `fwp check` before the "
             "training, while no other process uses the device: its result is kept"
         )
     logger.warning("fast weights: %s. PyTorch computes instead.", reason)

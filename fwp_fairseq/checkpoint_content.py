@@ -27,9 +27,9 @@ _STATES, _LARGEST_COUNT = ("extra_state", "task_state", "optimizer_history"), 2*
 
 
 def why_unreadable(error: Exception) -> str:
-    """One line that says why torch could not read a file; it never runs what the file names."""
-    if found := _UNSAFE.search(str(error)):
-        return f"reading it would run {printable(found[1] or found[2])}, which no checkpoint of fairseq needs"
+    """Says in one line why torch could not read a file; it never runs what the file names."""
+    if unsafe := _UNSAFE.search(str(error)):
+        return f"reading it would run {printable(unsafe[1] or unsafe[2])}, which no checkpoint of fairseq needs"
     return printable(str(error).partition("\n")[0]) or type(error).__name__
 
 
@@ -100,7 +100,7 @@ class _Walk:
 
 
 def plain(section) -> dict:
-    """A section of the configuration as a dictionary; references between options are not resolved."""
+    """Returns a section of the configuration as a dictionary; references between options are not resolved."""
     if isinstance(section, argparse.Namespace):
         return vars(section)
     if type(section).__module__.startswith("omegaconf"):
@@ -111,19 +111,19 @@ def plain(section) -> dict:
 
 
 def section(state: dict, name: str) -> dict:
-    """The options of the model or of the task that a checkpoint holds, old or new."""
+    """Returns the options of the model or of the task that a checkpoint holds, old or new."""
     return plain((state.get("cfg") or {}).get(name) or state.get("args") or {})
 
 
 def architecture(options: dict) -> str | None:
-    """The architecture that the options of a model name; old checkpoints have it as ``arch`` alone."""
+    """Returns the architecture that the options of a model name; old checkpoints have it as ``arch`` alone."""
     return options.get("_name") or options.get("arch")
 
 
-def _options_by_name(found, name: str) -> dict:
-    if found is not None and not isinstance(found, Mapping | argparse.Namespace):
-        raise ValueError(f"{name} is of type {type(found).__name__}, expected options by their names")
-    return plain(found or {})
+def _options_by_name(options, name: str) -> dict:
+    if options is not None and not isinstance(options, Mapping | argparse.Namespace):
+        raise ValueError(f"{name} is of type {type(options).__name__}, expected options by their names")
+    return plain(options or {})
 
 
 def check(state) -> None:
@@ -146,8 +146,8 @@ def check(state) -> None:
     for name in ("task", "common", "checkpoint"):
         _options_by_name(cfg.get(name), f"cfg.{name}")
     most = max(_FEW_LAYERS, len(state["model"]) // 4)  # no layer has less than four parameters
-    for found, where in ((cfg.get("model"), "cfg.model"), (state.get("args"), "args")):
-        for name, value in _options_by_name(found, where).items():
+    for options, where in ((cfg.get("model"), "cfg.model"), (state.get("args"), "args")):
+        for name, value in _options_by_name(options, where).items():
             if name in ("_name", "arch") and not isinstance(value, str | None):
                 raise ValueError(f"{where}.{name} is {printable(repr(value)[:60])}, expected a name")
             layers = _DEPTH.search(f"{name}={value}")

@@ -73,7 +73,7 @@ class _Dictionary:
 
     @property
     def nspecial(self) -> int:
-        """All words count as special, of which fairseq reads no characters."""
+        """The number of all words, which count as special: of these fairseq reads no characters."""
         return self.words
 
     def __eq__(self, other) -> bool:
@@ -116,7 +116,7 @@ def build(options: dict, parameters: dict, device: str = "cpu"):
 
 
 def build_known(options: dict, parameters: dict):
-    """As :func:`build`, on the device meta; None unless it is a Transformer of fairseq's or a model of this plugin.
+    """Builds the model on the device meta; None unless it is a Transformer of fairseq's or a model of this plugin.
 
     Raises ValueError if no model can be built with the options.
     """
@@ -142,8 +142,8 @@ def check_size(options: dict, parameters: dict):
     if model is None:
         return None
     held = sum(tensor.numel() for tensor in parameters.values())
-    for found, small in ((model.parameters(), _SMALL_MODEL), (model.buffers(), _LARGE_TABLES)):
-        described = sum(tensor.numel() for tensor in found)
+    for tensors, small in ((model.parameters(), _SMALL_MODEL), (model.buffers(), _LARGE_TABLES)):
+        described = sum(tensor.numel() for tensor in tensors)
         if described > 4 * held + small:
             raise ValueError(f"its options describe a model of {described:,} numbers, but it holds {held:,}")
     return model

@@ -50,13 +50,13 @@ def _value(cfg, name: str):
 
 
 def common_options(cfg) -> dict[str, str | int]:
-    """The options for all sites that are set, by their names."""
+    """Returns the options for all sites that are set, by their names."""
     values = {name: _value(cfg, f"fwp_{name}") for name in _COMMON}
     return {name: value for name, value in values.items() if value is not None}
 
 
 def site_attention(cfg, site: str) -> Attention:
-    """The attention of a site as its flag has it; ValueError, which names the flag, if it cannot be read."""
+    """Reads the attention of a site from its flag; ValueError, which names the flag, if it cannot be read."""
     text = getattr(cfg, f"fwp_{site}", None)
     try:
         return Attention() if text is None else Attention.parse(str(text))
@@ -81,7 +81,7 @@ def with_common(cfg, site: str, attention: Attention) -> Attention:
 
 
 def absent_sites(cfg) -> dict[str, str]:
-    """The sites of :data:`SITES` that a model with these options does not have, each with the reason."""
+    """Lists the sites of :data:`SITES` that a model with these options does not have, each with the reason."""
     if not hasattr(cfg, "encoder_layers"):
         return dict.fromkeys(("encoder", "cross"), "a language model")
     absent = {}
@@ -95,13 +95,13 @@ def absent_sites(cfg) -> dict[str, str]:
 
 
 def site_options(cfg) -> dict[str, SiteOptions]:
-    """The options of every site that a model with these options has, unchecked."""
+    """Returns the options of every site that a model with these options has, unchecked."""
     absent = absent_sites(cfg)
     return {site: _options(cfg, site) for site in SITES if site not in absent}
 
 
 def _phrase(cfg, site: str, name: str, value) -> str:
-    """An option as it is written: after the kind, or in the flag that sets it."""
+    """Returns an option as it is written: after the kind, or in the flag that sets it."""
     attention, option = site_attention(cfg, site), hyphens(name)
     if attention.kind is not None and OPTIONS[name].per_site:
         return f"{option}={value}"
@@ -127,32 +127,32 @@ def site_config(cfg, site: str, d_key: int) -> SiteOptions:
         ValueError: an option cannot have its value, the feature map cannot have its width, or flags contradict each
             other; the message names the flags.
     """
-    found, attention = _options(cfg, site), site_attention(cfg, site)
+    options, attention = _options(cfg, site), site_attention(cfg, site)
     for name, option in OPTIONS.items():  # which fairseq's parser has checked, unless they come from --model-overrides
-        value = getattr(found, name)
+        value = getattr(options, name)
         if name == "feature_map" and value in FEATURE_MAPS:  # also the identity, which no flag names
             continue
         if (expected := option.expected(value)) is not None:
             raise ValueError(f"{_phrase(cfg, site, name, value)}: expected {expected}")
 
     def phrase(name: str) -> str:
-        return _phrase(cfg, site, name, getattr(found, name))
+        return _phrase(cfg, site, name, getattr(options, name))
 
-    if found.is_softmax:
+    if options.is_softmax:
         for name in attention.changes:
             if not OPTIONS[name].of_softmax:
                 raise _refusal(cfg, site, _softmax_conflict(phrase(name), phrase("feature_map")))
-    elif found.d_dot is not None:
+    elif options.d_dot is not None:
         try:
-            parameter_for(found.feature_map, d_key, found.d_dot)
+            parameter_for(options.feature_map, d_key, options.d_dot)
         except ValueError as error:
             does_not_fit = f"{phrase('d_dot')} does not fit {phrase('feature_map')} at the {site} site: {error}"
             raise _refusal(cfg, site, does_not_fit) from None
-    if wrong := contradiction(found, site):
+    if wrong := contradiction(options, site):
         conflict = " contradicts ".join(map(phrase, wrong.options))
         expected = f"expected {hyphens(wrong.options[0])} {wrong.expected}"
         raise _refusal(cfg, site, f"{conflict} at the {site} site: {wrong.why}; {expected}")
-    return found
+    return options
 
 
 def _softmax_conflict(what: str, maps: str) -> str:

@@ -23,11 +23,11 @@ class Contradiction(NamedTuple):
 
 
 def contradiction(options: SiteOptions, site: str) -> Contradiction | None:
-    """The first option that would have no effect at this site, or that cannot work with the other options."""
+    """Returns the first option that would have no effect at this site, or that cannot work with the other options."""
     of_fast_weights = (_of_the_map, _of_the_rule, _of_the_window, _of_the_fast_net)
     for check in (_of_the_site, *(() if options.is_softmax else of_fast_weights)):
-        if (found := next(check(options, site), None)) is not None:
-            return found
+        if (wrong := next(check(options, site), None)) is not None:
+            return wrong
     return None
 
 
@@ -107,5 +107,5 @@ def _of_the_fast_net(options: SiteOptions, site: str) -> Iterator[Contradiction]
 
 
 def _net_option(options: SiteOptions) -> str:
-    """The option that chooses a fast net or feedback."""
+    """Returns the option that chooses a fast net or feedback."""
     return "fast_net" if options.fast_net != "linear" else "recurrent"

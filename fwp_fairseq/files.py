@@ -76,12 +76,12 @@ def write_atomically(path: str | os.PathLike, content: bytes | str) -> None:
 
 
 def reason(error: BaseException) -> str:
-    """The first line of an error, or of the OSError behind it: PyTorch reports a full disk as a fault of its own."""
+    """Returns the first line of an error, or of the OSError behind it: PyTorch hides a full disk in its own."""
     behind = error
     while behind is not None and not isinstance(behind, OSError):
         behind = behind.__context__
-    found = behind or error
-    return str(found).partition("\n")[0] or type(found).__name__
+    cause = behind or error
+    return str(cause).partition("\n")[0] or type(cause).__name__
 
 
 _INTERPRETED = {"${": "fills in a value", "\\": "takes the next character for another"}

@@ -64,7 +64,7 @@ def _nearest(name: str, names) -> str:
 
 
 def hyphens(name: str) -> str:
-    """The name of an option, as flags have it."""
+    """Returns the name of an option, as flags have it."""
     return name.replace("_", "-")
 
 
@@ -138,7 +138,7 @@ def _option(part: str) -> tuple[str, str | int]:
 
 
 def _changes(kind: dict[str, str | int], options: SiteOptions) -> dict[str, str | int | None]:
-    """The options that differ from those of a kind."""
+    """Returns the options that differ from those of a kind."""
     theirs = SiteOptions(**kind)
     names = [n for n, option in OPTIONS.items() if option.per_site and (option.of_softmax or not options.is_softmax)]
     changes = {n: getattr(options, n) for n in names if n != "normalizer" and getattr(options, n) != getattr(theirs, n)}

@@ -249,7 +249,7 @@ class SiteOptions(_Fields):
         return phi
 
     def describe(self, d_key: int) -> str:
-        """One line that names everything a checkpoint's weights depend on."""
+        """Names in one line everything a checkpoint's weights depend on."""
         values = vars(self)
         if not self.is_softmax:
             depth = (self.fast_net_depth or 1) if self.fast_net == "mlp" else None

@@ -6,7 +6,7 @@ _MARK = "\ufeff"  # the byte order mark that editors put before UTF-8; it is no 
 
 
 def without_mark(line: str, source: str, warn: Callable[[str], object]) -> str:
-    """The first line of ``source`` without a byte order mark; warns if it had one."""
+    """Returns the first line of ``source`` without a byte order mark; warns if it had one."""
     if line.startswith(_MARK):
         warn(f"{source} begins with a byte order mark, which was left out")
     return line.removeprefix(_MARK)
@@ -22,7 +22,7 @@ def decoded(line: bytes, source: object, number: int) -> str:
 
 
 def printable(text: object) -> str:
-    """Text of a file with control characters escaped, so that it stays one line and a terminal obeys none of it."""
+    """Returns text of a file with control characters escaped, so that it is one line and no terminal obeys it."""
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in str(text))
 
 

@@ -45,13 +45,13 @@ def _find(name: str, d_key: int) -> type[FeatureMap]:
     return FEATURE_MAPS[name]
 
 
-def _given(cls: type[FeatureMap], **parameters: int | None) -> dict[str, int]:
-    """The parameters that are not None; ValueError for one that the map does not have."""
-    given = {key: value for key, value in parameters.items() if value is not None}
-    for key, value in given.items():
+def _chosen(cls: type[FeatureMap], **parameters: int | None) -> dict[str, int]:
+    """Returns the parameters that are not None; ValueError for one that the map does not have."""
+    chosen = {key: value for key, value in parameters.items() if value is not None}
+    for key, value in chosen.items():
         if key not in cls.parameters_help:
             raise ValueError(f"{cls.name} feature map has no parameter {key} (got {key} = {value})")
-    return given
+    return chosen
 
 
 def width_for(name: str, d_key: int, **parameters: int | None) -> int:
@@ -60,7 +60,7 @@ def width_for(name: str, d_key: int, **parameters: int | None) -> int:
     Raises ValueError for an unknown map, a parameter that the map does not have, or one out of range.
     """
     cls = _find(name, d_key)
-    return cls.width_for(d_key, **(_given(cls, **parameters) or cls.natural_parameters(d_key)))
+    return cls.width_for(d_key, **(_chosen(cls, **parameters) or cls.natural_parameters(d_key)))
 
 
 def parameter_for(name: str, d_key: int, d_dot: int) -> dict[str, int]:
@@ -97,7 +97,7 @@ def build_feature_map(
             does not have the parameter, width and parameter contradict each other, or ``heads`` is missing.
     """
     cls = _find(name, d_key)
-    parameters = _given(cls, **parameters)
+    parameters = _chosen(cls, **parameters)
     if d_dot is not None:
         derived = parameter_for(name, d_key, d_dot)
         for key, value in parameters.items():
@@ -108,5 +108,5 @@ def build_feature_map(
         parameters = derived
     if cls.per_head and heads is None:
         raise ValueError(f"{name} feature map: heads is missing, expected their number")
-    of_heads = {"heads": heads} if cls.per_head else {}
-    return cls(d_key, **(parameters or cls.natural_parameters(d_key)), **of_heads)
+    per_head = {"heads": heads} if cls.per_head else {}
+    return cls(d_key, **(parameters or cls.natural_parameters(d_key)), **per_head)

@@ -56,7 +56,7 @@ class FeatureMap(nn.Module):
         self.d_dot = d_dot
 
     def features(self, x: Tensor) -> Tensor:
-        """phi(x) for x in float32 or wider, of shape (..., d_key). The operators always pass (..., H, L, d_key)."""
+        """Computes phi(x) for x in float32 or wider, of shape (..., d_key); operators pass (..., H, L, d_key)."""
         raise NotImplementedError
 
     def project(self, x: Tensor) -> Tensor:
@@ -69,7 +69,7 @@ class FeatureMap(nn.Module):
         return self
 
     def kernel_projection(self) -> Tensor | None:
-        """FAVOR+'s matrix (m, d_key) for the compiled operators; None for maps without one."""
+        """Returns FAVOR+'s matrix (m, d_key) for the compiled operators; None for maps without one."""
         return None
 
     def forward(self, x: Tensor, whole: bool = True) -> Tensor:
@@ -92,22 +92,22 @@ class FeatureMap(nn.Module):
 
     @classmethod
     def natural_parameters(cls, d_key: int) -> dict[str, int]:
-        """The parameter (nu, m or none) that is used when no width is requested."""
+        """Returns the parameter (nu, m or none) that is used when no width is requested."""
         return dict.fromkeys(cls.parameters_help, 1)
 
     @classmethod
     def unit(cls, d_key: int) -> int:
-        """The width of the map whose parameter is 1, and of a map without a parameter."""
+        """Returns the width of the map whose parameter is 1, and of a map without a parameter."""
         return d_key
 
     @classmethod
     def largest(cls, d_key: int) -> int | None:
-        """The largest value of the parameter; None if every value from 1 on is possible."""
+        """Returns the largest value of the parameter; None if every value from 1 on is possible."""
         return None if cls.parameters_help else 1
 
     @classmethod
     def width_for(cls, d_key: int, **parameters: int) -> int:
-        """d_dot of the map with the given parameter; ValueError when there is no such map."""
+        """Computes d_dot of the map with a parameter; ValueError when there is no such map."""
         largest = cls.largest(d_key)
         for name, value in parameters.items():
             if not 1 <= value <= (largest or value):
@@ -117,14 +117,14 @@ class FeatureMap(nn.Module):
 
     @classmethod
     def parameters_for(cls, d_key: int, d_dot: int) -> dict[str, int] | None:
-        """The parameter that gives this width, or None when no parameter does."""
+        """Returns the parameter that gives this width, or None when no parameter does."""
         value, rest = divmod(d_dot, cls.unit(d_key))
         possible = not rest and 1 <= value <= (cls.largest(d_key) or value)
         return dict.fromkeys(cls.parameters_help, value) if possible else None
 
     @classmethod
     def nearest_widths(cls, d_key: int, d_dot: int) -> list[int]:
-        """The possible widths nearest to an impossible one, in ascending order."""
+        """Returns the possible widths nearest to an impossible one, in ascending order."""
         below = d_dot // cls.unit(d_key)
         largest = cls.largest(d_key) or below + 1
         return sorted({cls.unit(d_key) * max(1, min(value, largest)) for value in (below, below + 1)})

@@ -24,7 +24,7 @@ class RowFunction(Operator):
 
 
 def rows_like(x: Tensor, width: int) -> Tensor:
-    """An empty tensor of x's shape but this width, with rows in the order that x has in memory."""
+    """Returns an empty tensor of x's shape but this width, with rows in the order that x has in memory."""
     order = sorted(range(x.dim() - 1), key=x.stride, reverse=True)
     sizes = [x.shape[dim] for dim in order]
     back = sorted(range(len(order)), key=order.__getitem__)

@@ -16,7 +16,7 @@ __all__ = ["FAST_NETS", "Features", "Memory", "Sizes", "State", "build_memory", 
 
 
 def build_memory(options: SiteOptions, features: Features, sizes: Sizes) -> Memory:
-    """The memory that the options of a site choose; its features exist already, because they are drawn first."""
+    """Builds the memory that the options of a site choose; its features exist already, because they are drawn first."""
     if options.window is not None:
         return Window(options, features, sizes)
     if options.has_fast_net:

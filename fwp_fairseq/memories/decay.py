@@ -36,7 +36,7 @@ class Decay(nn.Module):
         nn.init.zeros_(self.log_rate)
 
     def forward(self, x: Tensor) -> Tensor:
-        """(..., source_dim) -> (..., num_heads); float32 for half precision, in which most alphas would round to 1."""
+        """Computes alpha (..., num_heads) of x (..., source_dim); float32 for half precision, where most would be 1."""
         logits = self.proj(x)
         logits, log_rate = (y.to(state_type(logits.dtype)) for y in (logits, self.log_rate))
         return torch.exp(-log_rate.exp() * F.softplus(logits))

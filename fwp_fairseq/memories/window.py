@@ -155,10 +155,10 @@ class Window(Memory):
         return WindowState(k.to(kind), v.to(kind), present, W)
 
     def read_window(self, q: Tensor, k: Tensor, v: Tensor, sums: Tensor | None, **options: Tensor | None) -> Tensor:
-        """y as :func:`fwp_fairseq.ops.window.read_window` computes it, in float32 or wider."""
+        """Computes :func:`fwp_fairseq.ops.window.read_window` in float32 or wider."""
         kind = state_type(q.dtype)
-        given = (None if x is None else x.to(kind) for x in (q, k, v, sums, self.weight, self.bias))
-        return operator.read_window(*given, size=self.size, backend=self.options.backend, **options)
+        tensors = (None if x is None else x.to(kind) for x in (q, k, v, sums, self.weight, self.bias))
+        return operator.read_window(*tensors, size=self.size, backend=self.options.backend, **options)
 
     def weights(self, q: Tensor, k: Tensor, key_padding_mask: Tensor | None = None) -> Tensor:
         with without_autocast(q):
@@ -233,6 +233,6 @@ def _pads_are_behind(mask: Tensor | None) -> bool:
 
 
 def _ordered(x: Tensor, order: Tensor) -> Tensor:
-    """x (B, L, ...) with the positions of each row in this order (B, L')."""
+    """Puts the positions of each row of x (B, L, ...) in this order (B, L')."""
     first = torch.arange(len(x), device=x.device)[:, None] * x.shape[1]
     return x.flatten(0, 1).index_select(0, (order + first).flatten()).unflatten(0, order.shape)

@@ -48,7 +48,7 @@ class WindowCache:
         return torch.arange(size * rows, dtype=torch.int32, device=self.kv.device).view(size, rows).T.contiguous()
 
     def _stored(self) -> Tensor:
-        """The ring as rows (w N, H, 2 d_key)."""
+        """Returns the ring as rows (w N, H, 2 d_key)."""
         return self.kv.flatten(0, 1)
 
     def oldest(self) -> tuple[Tensor, ...] | None:

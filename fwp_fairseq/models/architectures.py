@@ -30,7 +30,7 @@ def fill_sites(args, sites: dict[str, str]) -> None:
 
 
 def _architecture(preset, sites: dict[str, str] | None = None, **values):
-    """An architecture with ``values`` and otherwise those of fairseq's ``preset``; a flag of the user beats both."""
+    """Makes an architecture of ``values`` and, for what is left, fairseq's ``preset``; a user's flag beats both."""
 
     def fill_gaps(args):
         fill_defaults(args, **values)

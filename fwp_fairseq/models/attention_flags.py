@@ -9,11 +9,11 @@ BUFFER = "attention_flags"
 
 
 def _describe(model: nn.Module) -> str:
-    """The options of each kind of site that is not fairseq's attention, sorted by site; "softmax" if there is none."""
+    """Describes the options of all sites that do not have fairseq's attention; "softmax" if there are none."""
     sites = [module for module in model.modules() if isinstance(module, CrossAttention | SelfAttention | SiteAttention)]
     kinds = {(module.site, module.options.describe(module.head_dim)) for module in sites}
-    found = {f"{site}: {kind}" for site, kind in kinds if kind != "softmax"}
-    return "; ".join(sorted(found)) or "softmax"
+    texts = {f"{site}: {kind}" for site, kind in kinds if kind != "softmax"}
+    return "; ".join(sorted(texts)) or "softmax"
 
 
 def _encode(text: str) -> Tensor:

@@ -45,7 +45,7 @@ class FwpLanguageModel(stock.TransformerLanguageModel):
 
 
 def fill_wikitext103(args, width: int, **more) -> None:
-    """The paper's Sec. 6.3: 16 post-norm layers, 8 heads, tied adaptive input and softmax of one width."""
+    """Fills in the paper's Sec. 6.3: 16 post-norm layers, 8 heads, tied adaptive input and softmax of one width."""
     values = {
         "decoder_layers": 16,
         "decoder_attention_heads": 8,

@@ -160,7 +160,7 @@ class FwpEncoder(TransformerEncoderBase):
 
 
 def _of_each_row(encoder_out: dict[str, list[Tensor]], rows: Tensor) -> dict[str, list[Tensor]]:
-    """The encoder's output with the source of each row, which may be that of others too."""
+    """Returns the encoder's output with the source of each row, which may be that of others too."""
     return encoder_out | {
         "encoder_out": [x.index_select(1, rows) for x in encoder_out["encoder_out"]],
         "encoder_padding_mask": [x.index_select(0, rows) for x in encoder_out["encoder_padding_mask"]],
@@ -187,7 +187,7 @@ class FwpDecoder(TransformerDecoderBase):
         *args,
         **kwargs,
     ):
-        """As fairseq's, with an encoder's output that keeps each source once, and without waiting for the device."""
+        """Decodes by an encoder's output that keeps each source once, and without waiting for the device."""
         if encoder_out is not None and (rows := encoder_out.get("rows")):
             if incremental_state is None or self._writes_source:
                 encoder_out = _of_each_row(encoder_out, rows[0].flatten())
@@ -198,13 +198,13 @@ class FwpDecoder(TransformerDecoderBase):
         return super().extract_features(prev_output_tokens, encoder_out, incremental_state, *args, **kwargs)
 
     def buffered_future_mask(self, tensor: Tensor) -> Tensor | None:
-        """The mask of the future, or None if no layer reads it: its T x T numbers make memory quadratic in T."""
+        """Returns the mask of the future, or None if no layer reads it: its T x T numbers make memory quadratic."""
         if any(not isinstance(getattr(layer, "self_attn", None), SiteAttention) for layer in self.layers.children()):
             return super().buffered_future_mask(tensor)
         return None
 
     def reorder_incremental_state_scripting(self, incremental_state: dict, new_order: Tensor) -> None:
-        """As fairseq's, which in every step looks for attention among all modules."""
+        """Reorders the attention of each layer; fairseq looks for it among all modules in every step."""
         for layer in self.layers.children():
             for name in ("self_attn", "encoder_attn"):
                 if (attention := getattr(layer, name, None)) is not None:
@@ -242,7 +242,7 @@ class FwpTransformer(TransformerModelBase):
 
     @property
     def full_context_alignment(self) -> bool:
-        """Whether fairseq computes alignments that are asked for in one more pass, because steps give no weights."""
+        """One more pass for alignments that are asked for, because steps give no weights."""
         attentions = [getattr(layer, "encoder_attn", None) for layer in self.decoder.layers.children()]
         return not all(attention is None or attention.shows_weights_in_steps for attention in attentions)
 

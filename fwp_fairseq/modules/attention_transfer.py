@@ -80,17 +80,17 @@ class AttentionTransfer:
         Returns:
             Site to the distances of the queries (B, T) in each layer, with 0 at pads.
         """
-        found: dict[str, list[Tensor]] = {}
+        distances: dict[str, list[Tensor]] = {}
 
         def substitute(attention: SiteAttention, query: Tensor, key: Tensor, key_padding_mask: Tensor | None):
             out, distance = self._compare(attention, query, key, key_padding_mask)
-            found.setdefault(attention.site, []).append(distance.masked_fill(pads[attention.site], 0))
+            distances.setdefault(attention.site, []).append(distance.masked_fill(pads[attention.site], 0))
             return out
 
         for attention in self.attentions:
             attention.substitute = substitute
         try:
-            yield found
+            yield distances
         finally:
             for attention in self.attentions:
                 attention.substitute = None

@@ -15,7 +15,7 @@ States = dict[int, tuple[Tensor | None, ...]]
 
 
 def changed(states: States, change: Callable[[Tensor], Tensor]) -> States:
-    """``change`` of every tensor."""
+    """Changes every tensor."""
     return {layer: tuple(None if x is None else change(x) for x in state) for layer, state in states.items()}
 
 

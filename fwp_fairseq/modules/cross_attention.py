@@ -44,7 +44,7 @@ class CrossAttention(FairseqAttention, MultiheadAttention):
 
     @property
     def shows_weights_in_steps(self) -> bool:
-        """Whether decoding step by step gives attention weights, if they are asked for.
+        """Weights in decoding step by step, if they are asked for.
 
         fairseq asks in every step and keeps them all, a number for each pair of positions, whether or not anybody wants
         alignments.
@@ -81,7 +81,7 @@ class CrossAttention(FairseqAttention, MultiheadAttention):
         return out, _shown(weights, call) if self.shows_weights_in_steps else None
 
     def _query_angles(self, query: Tensor, saved: dict) -> tuple[Tensor | None, dict]:
-        """The angles (T, R, 1, P) of queries, and what is saved with the number of tokens up to the last one, (R,)."""
+        """Computes the angles (T, R, 1, P) of queries; saves the number of tokens up to the last one, (R,)."""
         if self.positions is None:
             return None, saved
         tokens = query.new_ones(query.shape[:2], dtype=torch.int64)
@@ -119,16 +119,16 @@ class CrossAttention(FairseqAttention, MultiheadAttention):
     def _read_near(
         self, query: Tensor, angle: Tensor | None, key: Tensor, rows: Tensor | None, source: SourceWindow
     ) -> Tensor:
-        """What the rows of query (1, R, C) read in their windows."""
+        """Reads with the rows of query (1, R, C) in their windows."""
         hidden = source.hidden(key, _rows_of(key, rows).flatten(), self._project)
         out, weights = self._read(query, source.stretch, angle, hidden)
-        source.went(_of_rows(weights, 1))
+        source.advance(_of_rows(weights, 1))
         return out
 
     def _read(
         self, query: Tensor, source: SharedSource, angle: Tensor | None, hidden: Tensor | None = None
     ) -> tuple[Tensor, Tensor]:
-        """What the rows of query (T, R, C) read of their sources, and the weights (N, H, R / N T, S).
+        """Reads with the rows of query (T, R, C) in their sources: the output, and the weights (N, H, R / N T, S).
 
         ``angle`` (T, R, 1, P) turns queries, None if there are no positions. ``hidden`` (R, S) is True at what a row
         does not read, of one position, T = 1.
@@ -159,7 +159,7 @@ class CrossAttention(FairseqAttention, MultiheadAttention):
 
 
 def _rows_of(key: Tensor, rows: Tensor | None) -> Tensor:
-    """Which source of key (S, N, C) each row reads: as it was handed down, or row r source r."""
+    """Returns the source of key (S, N, C) that each row reads: as it was handed down, or row r source r."""
     return torch.arange(key.shape[1], device=key.device)[:, None] if rows is None else rows
 
 
@@ -176,14 +176,14 @@ def _shown(weights: Tensor, call: Call) -> Tensor | None:
 
 
 def _of_rows(weights: Tensor, length: int) -> Tensor:
-    """Weights (H, R, T, S) of those of sources, (N, H, R / N T, S)."""
+    """Returns weights (H, R, T, S) of those of sources, (N, H, R / N T, S)."""
     return weights.unflatten(2, (-1, length)).transpose(0, 1).flatten(1, 2)
 
 
 def narrow_(model: nn.Module, size: int) -> None:
     """Gives softmax cross-attention a window, before the model is prepared to decode."""
-    found = [module for module in model.modules() if isinstance(module, CrossAttention)]
-    if not found:
+    attentions = [module for module in model.modules() if isinstance(module, CrossAttention)]
+    if not attentions:
         raise ValueError("the model has no softmax cross-attention of this plugin (fwp convert opens fairseq's models)")
-    for module in found:
-        module.window = size
+    for attention in attentions:
+        attention.window = size

@@ -23,7 +23,7 @@ class LargeLinear(nn.Module):
         raise NotImplementedError
 
     def pack(self, *unpacked):
-        """The weights in the form in which ``forward`` takes them, which cannot be copied or pickled."""
+        """Returns the weights in the form in which ``forward`` takes them, which cannot be copied or pickled."""
         raise NotImplementedError
 
     def __getstate__(self) -> dict:

@@ -119,7 +119,7 @@ class RelativeAttention(FairseqIncrementalState, nn.Module):
         return self.out_proj(out.flatten(2)), None
 
     def _heads(self, x: Tensor) -> Tensor:
-        """(T, B, C) to (B, T, H, d_key)."""
+        """Splits (T, B, C) into heads, (B, T, H, d_key)."""
         return x.unflatten(-1, (self.num_heads, self.head_dim)).transpose(0, 1)
 
     def _keys_and_values(self, inputs: Tensor) -> tuple[Tensor, Tensor]:

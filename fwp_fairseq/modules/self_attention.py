@@ -74,7 +74,7 @@ class SelfAttention(FairseqAttention, Projections):
         return out, call.shown(weights.unflatten(0, (-1, self.num_heads)).transpose(0, 1))
 
     def _weights(self, scores: Tensor, pads: Tensor | None, attn_mask: Tensor | None) -> Tensor:
-        """The weights (B H, T, S) of scores; float32 for half precision."""
+        """Computes the weights (B H, T, S) of scores; float32 for half precision."""
         if attn_mask is not None:
             scores = scores + attn_mask
         if pads is not None:

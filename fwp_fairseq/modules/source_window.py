@@ -1,4 +1,4 @@
-"""What a hypothesis reads of its source if softmax cross-attention has a window: a few positions around its place.
+"""Lets softmax cross-attention read a window of the source: a few positions around the place of the hypothesis.
 
 A translation goes through its source from the first position to the last. So a step looks for what it needs near the
 place of the step before: with a window of w positions, row r reads the positions
@@ -66,8 +66,8 @@ class SourceWindow:
         at = self.begin[:, None] + torch.arange(self.stretch.keys.shape[-1], device=key.device)
         return (at < start[:, None]) | (at >= (start + self.size).minimum(self.end)[:, None])
 
-    def went(self, weights: Tensor) -> None:
-        """Takes the weights of the latest step, (H, R, 1, L), to the place of each row."""
+    def advance(self, weights: Tensor) -> None:
+        """Moves each hypothesis to its mean attended position, by the weights of the latest step, (H, R, 1, L)."""
         read = weights.mean(0)[:, 0]
         read = self.begin + read @ torch.arange(read.shape[1], device=read.device, dtype=read.dtype) + 1
         self.place = self.place.maximum(read)

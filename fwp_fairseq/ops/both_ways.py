@@ -33,7 +33,7 @@ def in_one_way(run: Callable) -> Callable:
 
 
 def _folded(x: Tensor | None) -> Tensor | None:
-    """(B, L, H, ...) -> (2B, L, H / 2, ...): the heads that go backwards come last, turned round."""
+    """Folds (B, L, H, ...) to (2B, L, H / 2, ...): the heads that go backwards come last, turned round."""
     if x is None:
         return None
     ahead, back = x.chunk(2, dim=2)

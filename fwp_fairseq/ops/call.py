@@ -65,12 +65,12 @@ class Call:
         return state_type(self.v.dtype)
 
     def features(self, x: Tensor) -> Tensor:
-        """phi(x), before any normalisation, in :attr:`dtype`; x is (B, H, L, d_key), the layout that maps expect."""
+        """Computes phi(x), before any normalisation, in :attr:`dtype`; x is (B, H, L, d_key), as maps expect."""
         x = x.to(self.dtype)
         return x if self.feature_map is None else self.feature_map(x).to(self.dtype)
 
 
 def divide(numerator: Tensor, denominator: Tensor) -> Tensor:
-    """numerator / denominator, and 0 (with gradient 0) where the denominator is exactly 0."""
+    """Returns numerator / denominator, and 0 (with gradient 0) where the denominator is exactly 0."""
     empty = denominator == 0
     return (numerator / denominator.masked_fill(empty, 1)).masked_fill(empty, 0)

@@ -49,14 +49,14 @@ class _Features:
         return cls(phi, divide(torch.ones_like(total), total))
 
     def split(self, length: int) -> list["_Features"]:
-        """Those of ``length`` positions each, one after the other."""
+        """Cuts the features into parts of ``length`` positions."""
         return [_Features(*parts) for parts in zip(_split(self.phi, length), _split(self.scale, length), strict=False)]
 
     def scaled(self, x: Tensor) -> Tensor:
         return x if self.scale is None else x * self.scale
 
     def dot(self, other: "_Features") -> Tensor:
-        """All inner products with ``other``, ``(B, H, L, L')``."""
+        """Computes all inner products with ``other``, ``(B, H, L, L')``."""
         gram = self.scaled(self.phi @ other.phi.mT)
         return gram if other.scale is None else gram * other.scale.mT
 
@@ -64,12 +64,12 @@ class _Features:
         return self.scaled(self.phi @ W)
 
     def written(self, u: Tensor) -> Tensor:
-        """The sum over positions of phi u^T, ``(B, H, d_dot, columns of u)``."""
+        """Sums phi u^T over positions, ``(B, H, d_dot, columns of u)``."""
         return self.phi.mT @ self.scaled(u)
 
 
 def _split(x: Tensor | None, length: int) -> Iterable[Tensor | None]:
-    """x (B, H, L, ...) in parts of ``length`` positions; None for ever if x is None.
+    """Cuts x (B, H, L, ...) into parts of ``length`` positions; None for ever if x is None.
 
     Slices would each have a backward that fills all L positions with zeros; ``split`` has one for all parts.
     """
@@ -77,7 +77,7 @@ def _split(x: Tensor | None, length: int) -> Iterable[Tensor | None]:
 
 
 def _heads_first(x: Tensor) -> Tensor:
-    """(B, L, H, d) -> (B, H, L, d), contiguous, so that the features made of it suit batched matrix products."""
+    """Returns (B, H, L, d) of (B, L, H, d), contiguous, so that its features suit batched matrix products."""
     return x.transpose(1, 2).contiguous()
 
 
@@ -97,7 +97,7 @@ class _Chunk:
         self._between: Tensor | None = None
 
     def between(self) -> Tensor:
-        """The share of what is written at s that is left at t >= s, (B, H, L, L)."""
+        """Computes the share of what is written at s that is left at t >= s, (B, H, L, L)."""
         if self._between is None:
             length = self.kept_share.shape[2]
             later = torch.ones(length, length, dtype=torch.bool, device=self.kept_share.device).tril(-1)
@@ -110,7 +110,7 @@ class _Chunk:
         return x.read(W) if decay is None else decay * x.read(W)
 
     def updates(self, W: Tensor | None, z: Tensor | None) -> Tensor:
-        """U: the vectors that are written, before decay; W and z are the state before the chunk."""
+        """Computes U, the vectors that are written, before decay; W and z are the state before the chunk."""
         if self.call.rule not in CORRECTING:
             return self.v
         length = self.v.shape[2]
@@ -128,14 +128,14 @@ class _Chunk:
         return torch.linalg.solve_triangular(rate * gram, target, upper=False, unitriangular=True)
 
     def _denominators(self, gram: Tensor | None, z: Tensor | None) -> Tensor:
-        """z.k_t before the write of every position t, with what is left of z then."""
+        """Computes z.k_t before the write of every position t, with what is left of z then."""
         total = torch.zeros_like(self.beta)
         if gram is not None:
             total = (gram if self.keep is None else gram * self.keep.mT).sum(-1, keepdim=True)
         return total if z is None else total + self.old(z[..., None], self.k)
 
     def weights(self) -> Tensor | None:
-        """e, ``(B, H, L, 1)``: the share of each write that is left at the end of the chunk; None if all is left."""
+        """Computes e, ``(B, H, L, 1)``: the share of each write that the end of the chunk keeps; None if all."""
         if self.kept_share is None:
             return self.keep
         later = F.pad(self.kept_share[:, :, 1:], (0, 0, 0, 1), value=1)
@@ -143,17 +143,17 @@ class _Chunk:
         return left if self.new_share is None else left * self.new_share
 
     def causal_weights(self) -> Tensor | None:
-        """M on and below the diagonal, ``(B, H, L, L)`` or broadcastable to it; None if it is all ones."""
+        """Computes M on and below the diagonal, ``(B, H, L, L)`` or broadcastable to it; None if it is all ones."""
         if self.kept_share is None:
             return None if self.keep is None else self.keep.mT
         return self.between() if self.new_share is None else self.between() * self.new_share.mT
 
     def decay(self) -> Tensor | None:
-        """The share of the earlier state that is left after each position; None if all is left."""
+        """Computes the share of the earlier state that is left after each position; None if all is left."""
         return None if self.kept_share is None else self.kept_share.cumprod(2)
 
     def next_state(self, u: Tensor, W: Tensor | None, z: Tensor | None) -> tuple[Tensor, Tensor | None]:
-        """The state after the chunk, given the vectors u that it writes and the state before."""
+        """Computes the state after the chunk of the vectors u that it writes and the state before."""
         weights = self.weights()
         new_W = self.k.written(u if weights is None else u * weights)
         new_z = None

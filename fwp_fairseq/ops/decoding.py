@@ -46,7 +46,7 @@ _FIRST_CAPACITY = 16
 
 
 def longest_block(d_dot: int, d_cached: int, d_value: int) -> int:
-    """The number of positions up to which a block is cheaper to read than the state, within 32..128.
+    """Returns the number of positions up to which a block is cheaper to read than the state, within 32..128.
 
     A block costs d_cached + d_value numbers per position, the state d_dot d_value. With raw keys of d_value numbers the
     two costs meet at d_dot / 2. Beyond 128 the products with so many features cost more than reading the state.

@@ -106,7 +106,7 @@ def _checked_state(operator: str, state: FastWeights | tuple, feature_map, k: Te
 
 
 def divided_features(x: Tensor, feature_map, dtype: torch.dtype, eps: float) -> Tensor:
-    """phi(x) divided by its sum + eps, (B, L, H, d_dot)."""
+    """Computes phi(x) divided by its sum + eps, (B, L, H, d_dot)."""
     with without_autocast(x):
         phi = x.to(dtype)
         if feature_map is not None:
@@ -207,10 +207,10 @@ def delta_rule(
             less, which normalised features have, the old value is amplified only if beta is above 2 or below 0.
         options: those of all rules; the head of this module describes them.
     """
-    given = {"beta": beta}
     return _call(
-        "delta", q, k, v, given, normalize_features=normalize_features, normalize_output=normalize_output, **options
-    )
+        "delta", q, k, v, {"beta": beta}, normalize_features=normalize_features, normalize_output=normalize_output,
+        **options,
+    )  # fmt: skip
 
 
 def gated_rule(
@@ -234,10 +234,10 @@ def gated_rule(
             they grow. Outside of [0, 1] the output is no longer a mean of values.
         options: those of all rules; the head of this module describes them.
     """
-    given = {"beta": beta}
     return _call(
-        "gated", q, k, v, given, normalize_features=normalize_features, normalize_output=normalize_output, **options
-    )
+        "gated", q, k, v, {"beta": beta}, normalize_features=normalize_features, normalize_output=normalize_output,
+        **options,
+    )  # fmt: skip
 
 
 def gated_delta_rule(
@@ -266,9 +266,9 @@ def gated_delta_rule(
         alpha: (B, S, H), the share of W that is left before the write; 1 keeps everything, 0 forgets everything.
         options: those of all rules; the head of this module describes them.
     """
-    given = {"beta": beta, "alpha": alpha}
+    strengths = {"beta": beta, "alpha": alpha}
     return _call(
-        "gated_delta", q, k, v, given, normalize_features=normalize_features, normalize_output=normalize_output,
+        "gated_delta", q, k, v, strengths, normalize_features=normalize_features, normalize_output=normalize_output,
         **options,
     )  # fmt: skip
 

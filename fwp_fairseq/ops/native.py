@@ -17,13 +17,13 @@ from .call import Call, FastWeights, Rule
 
 
 def kernel_of(feature_map) -> str | None:
-    """The map's name in the compiled library, or None if the library does not implement it."""
+    """Returns the map's name in the compiled library, or None if the library does not implement it."""
     return "identity" if feature_map is None else getattr(feature_map, "kernel", None)
 
 
 @constant
 def _known() -> tuple[list[str], list[str]]:
-    """The rules and the maps of the compiled library."""
+    """Lists the rules and the maps of the compiled library."""
     return torch.ops.fwp.rules(), torch.ops.fwp.feature_maps()
 
 
@@ -105,19 +105,18 @@ def _differentiate(ctx, grad_out, grad_W, grad_z):
     options, inputs = ctx.options, _Inputs(*ctx.saved_tensors)
 
     def filled(gradient, number):
-        """The gradient of an output, zeros if nothing has read it."""
+        """Returns the gradient of an output, zeros if nothing has read it."""
         return torch.zeros_like(_fake(*inputs, *options)[number]) if gradient is None else gradient
 
     grad_out = filled(grad_out, 0)
     reads_state = options.return_state and not (grad_W is None and grad_z is None)
     grad_W = filled(grad_W, 1) if reads_state else None
     grad_z = filled(grad_z, 2) if reads_state and options.normalize_output else None
-    found = torch.ops.fwp.fast_weights_backward(grad_out, grad_W, grad_z, *inputs, *options[:-1])
-    q, k, v, beta, alpha, W, z = found
+    q, k, v, beta, alpha, W, z = torch.ops.fwp.fast_weights_backward(grad_out, grad_W, grad_z, *inputs, *options[:-1])
     gradients = _Inputs(q, k, v, beta, alpha, key_padding_mask=None, initial_W=W, initial_z=z, projection=None)
-    # The gradient of an input that was not given is an empty tensor.
-    given = (None if x is None else gradient for x, gradient in zip(inputs, gradients, strict=True))
-    return *given, *(None for _ in options)
+    # The gradient of an input that is not there is an empty tensor.
+    gradients = (None if x is None else gradient for x, gradient in zip(inputs, gradients, strict=True))
+    return *gradients, *(None for _ in options)
 
 
 # On CUDA with 16 bits of mantissa: more than half precision has, and less than a call in float32 asks for.

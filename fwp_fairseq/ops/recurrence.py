@@ -104,10 +104,10 @@ def _check(operator: str, gates: int, z, k, v, beta, key_padding_mask, R, **vect
     batch, length, heads, d = z.shape
     if heads % gates:
         fail(operator, "z", f"of {heads} heads", f"a multiple of {gates}")
-    rows, given = tuple(z.shape), {"R": (R, (batch, heads, d, d))}
-    given |= {name: (x, (batch, heads // gates, d)) for name, x in vectors.items()}
-    given = {name: pair for name, pair in given.items() if pair[0] is not None}
-    check_shapes(operator, v.device, k=(k, rows), v=(v, rows), beta=(beta, rows[:3]), **given)
+    rows, states = tuple(z.shape), {"R": (R, (batch, heads, d, d))}
+    states |= {name: (x, (batch, heads // gates, d)) for name, x in vectors.items()}
+    states = {name: pair for name, pair in states.items() if pair[0] is not None}
+    check_shapes(operator, v.device, k=(k, rows), v=(v, rows), beta=(beta, rows[:3]), **states)
     if key_padding_mask is not None:
         check_mask(operator, key_padding_mask, (batch, length), v.device)
 
@@ -148,7 +148,7 @@ def _lstm_loop(z, k, v, beta, pads, R, h, c) -> tuple[Tensor, ...]:
 
 
 def positions(*rows: Tensor) -> Iterator[tuple[Tensor, ...]]:
-    """The positions of tensors (B, L, ...), one after the other.
+    """Yields the positions of tensors (B, L, ...), one after the other.
 
     A slice for each position would have a backward that fills L positions with zeros, L^2 in all; ``unbind`` has one
     backward for all.
@@ -157,18 +157,18 @@ def positions(*rows: Tensor) -> Iterator[tuple[Tensor, ...]]:
 
 
 def delta(R: Tensor, k: Tensor, v: Tensor, beta: Tensor) -> Tensor:
-    """R + beta (v - R k) k^T for one position: R (B, H, d_key, d_value), k and v (B, H, d), beta (B, H)."""
+    """Computes R + beta (v - R k) k^T for one position: R (B, H, d_key, d_value), k and v (B, H, d), beta (B, H)."""
     u = beta.unsqueeze(-1) * (v - read(R, k))
     return R + k.unsqueeze(-1) * u.unsqueeze(-2)
 
 
 def read(R: Tensor, x: Tensor) -> Tensor:
-    """R x for every batch row and head."""
+    """Computes R x for every batch row and head."""
     return (x.unsqueeze(-2) @ R).squeeze(-2)
 
 
 def keep(pads: Tensor | None, t: int, before: Tensor, after: Tensor) -> Tensor:
-    """``before`` in the rows (B, ...) whose position t is a pad, else ``after``."""
+    """Returns ``before`` in the rows (B, ...) whose position t is a pad, else ``after``."""
     return after if pads is None else torch.where(pads[:, t].view(-1, *[1] * (after.dim() - 1)), before, after)
 
 

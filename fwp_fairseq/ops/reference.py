@@ -29,12 +29,12 @@ def _features(x: Tensor, call: Call) -> Tensor:
 
 
 def _apply(W: Tensor, x: Tensor) -> Tensor:
-    """W x for every batch row and head."""
+    """Computes W x for every batch row and head."""
     return torch.einsum("bhij,bhi->bhj", W, x)
 
 
 def _outer(k: Tensor, u: Tensor) -> Tensor:
-    """u k^T, in the layout of W."""
+    """Computes u k^T, in the layout of W."""
     return torch.einsum("bhi,bhj->bhij", k, u)
 
 

@@ -25,10 +25,10 @@ D_KEY, D_VALUE, HEADS = 8, 24, 2
 Case = Callable[[], float]
 
 
-def error(found: list[Tensor], expected: list[Tensor]) -> float:
-    """The largest relative error; infinite where a number is not finite."""
+def error(actual: list[Tensor], expected: list[Tensor]) -> float:
+    """Computes the largest relative error; infinite where a number is not finite."""
     worst = 0.0
-    for a, b in zip(found, expected, strict=True):
+    for a, b in zip(actual, expected, strict=True):
         if a.shape != b.shape or not a.isfinite().all():
             return float("inf")
         worst = max(worst, ((a.double() - b).norm() / b.norm().clamp_min(1e-6)).item())
@@ -92,31 +92,31 @@ def _decoding(rule: Rule, device: str, dtype: torch.dtype) -> float:
     expected, _ = getattr(fast_weights, f"{rule}_rule")(
         *x, feature_map=phi, normalize_features=normalizers[0], normalize_output=True, backend="chunked"
     )
-    decoding, cache, found = Decoding(rule, phi, *normalizers, backend="native"), None, []
+    decoding, cache, outputs = Decoding(rule, phi, *normalizers, backend="native"), None, []
     for t in range(40):
-        given = _types([y[:, t : t + 1] for y in x], dtype)
-        strengths = dict(zip(STRENGTHS[rule], given[3:], strict=True))
-        out, cache = decoding.step(cache, *given[:3], **strengths)
-        found.append(out)
-    return error([torch.cat(found, 1)], [expected])
+        position = _types([y[:, t : t + 1] for y in x], dtype)
+        strengths = dict(zip(STRENGTHS[rule], position[3:], strict=True))
+        out, cache = decoding.step(cache, *position[:3], **strengths)
+        outputs.append(out)
+    return error([torch.cat(outputs, 1)], [expected])
 
 
 def _recurrence(run: Callable, gates: int, device: str) -> float:
     z, k, v = (x.repeat(1, 1, gates, 1) for x in (y[..., :D_KEY] for y in inputs("sum", 12, device)))
     beta = inputs("delta", 12, device)[3].repeat(1, 1, gates)
     x = [z, k.softmax(-1).bfloat16().double(), v, beta]
-    found = both_passes(lambda *given: list(run(*given, backend="native")), [y.float() for y in x])
-    return error(found, both_passes(lambda *given: list(run(*given, backend="chunked")), x))
+    actual = both_passes(lambda *y: list(run(*y, backend="native")), [y.float() for y in x])
+    return error(actual, both_passes(lambda *y: list(run(*y, backend="chunked")), x))
 
 
 def _row_function(run: Callable[[Tensor, float], Tensor], device: str) -> float:
     x = inputs("sum", 20, device)[0]
-    found = both_passes(lambda y: [run(y, 1e-6)], [x.float()])
-    return error(found, both_passes(lambda y: [run.in_pytorch(y, 1e-6)], [x]))
+    actual = both_passes(lambda y: [run(y, 1e-6)], [x.float()])
+    return error(actual, both_passes(lambda y: [run.in_pytorch(y, 1e-6)], [x]))
 
 
 def cases(device: str) -> Iterator[tuple[str, Case]]:
-    """Every case: what it is, and its error."""
+    """Yields every case: what it is, and its error."""
     half, other = (torch.float32,) * 2 if device == "cpu" else (torch.float16, torch.bfloat16)
     for rule in RULES:
         for length, dtype in ((32, half), (64, other), (300, half)):
@@ -134,13 +134,13 @@ def _open(device: str) -> None:
 
 
 def _compare(device: str) -> int:
-    """The number of wrong cases."""
+    """Counts the wrong cases."""
     limit, wrong = LIMITS[torch.device(device).type], 0
     for name, case in cases(device):
         print(f"{name}: ", end="", flush=True)
-        found = case()
-        good = found <= limit
-        print(f"error {found:.1e}, at most {limit:.0e}: {'ok' if good else 'WRONG'}", flush=True)
+        actual = case()
+        good = actual <= limit
+        print(f"error {actual:.1e}, at most {limit:.0e}: {'ok' if good else 'WRONG'}", flush=True)
         wrong += not good
     return wrong
 

@@ -18,17 +18,17 @@ S = TypeVar("S", bound=State)
 
 
 def changed(state: S, change: Callable[[Tensor], Tensor]) -> S:
-    """The state with ``change`` of every tensor."""
+    """Changes every tensor of a state."""
     return type(state)(*(None if x is None else change(x) for x in state))
 
 
 def detach(state: S) -> S:
-    """The same state, through which no gradient flows back."""
+    """Returns the same state, through which no gradient flows back."""
     return changed(state, Tensor.detach)
 
 
 def select(state: S, rows: Tensor) -> S:
-    """The state of these rows of the batch, (B',) int64, in this order; rows can be left out and repeated."""
+    """Selects the state of these rows of the batch, (B',) int64, in this order; rows can be left out and repeated."""
     return changed(state, lambda x: x.index_select(0, rows))
 
 
@@ -62,9 +62,9 @@ def checked(state: Any, shapes: S, rows: int) -> S:
     if not isinstance(state, tuple | list) or len(state) != len(shapes) or not own:
         raise ValueError(f"state is a {type(state).__name__}, expected {kind} of shapes {expected}")
     for (name, shape), x in zip(expected.items(), state, strict=True):
-        given = tuple(x.shape) if isinstance(x, Tensor) else x
-        if shape is not None and given != shape:
-            raise ValueError(f"state.{name} is {given}, expected shape {shape} ({kind} of {rows} rows)")
+        actual = tuple(x.shape) if isinstance(x, Tensor) else x
+        if shape is not None and actual != shape:
+            raise ValueError(f"state.{name} is {actual}, expected shape {shape} ({kind} of {rows} rows)")
         if shape is not None and not x.is_floating_point():
             raise ValueError(f"state.{name} is of type {x.dtype}, expected a floating point type")
     return cls(*(None if shape is None else x for x, shape in zip(state, shapes, strict=True)))

@@ -75,11 +75,11 @@ def _check(q, k, v, sums, u, bias, size: int, key_padding_mask, places) -> None:
             fail("read_window", "places", f"{places.dtype} {tuple(places.shape)}", f"torch.int32 ({batch}, S)")
         positions = places.shape[1]
     rows = (batch, positions, heads, d) if places is None else (stored, 1, heads, d)
-    of_sums = {} if sums is None else {"sums": (sums, (batch, sums.shape[1], heads, d + 1))}
-    check_shapes("read_window", v.device, k=(k, rows), v=(v, rows), **of_sums, u=(u, (heads, d)), bias=(bias, (heads,)))
+    far = {} if sums is None else {"sums": (sums, (batch, sums.shape[1], heads, d + 1))}
+    check_shapes("read_window", v.device, k=(k, rows), v=(v, rows), **far, u=(u, (heads, d)), bias=(bias, (heads,)))
     if size < 1 or length > positions or (sums is not None and sums.shape[1] > length):
-        given = f"of {length} positions for {positions} keys, size = {size}, sums of {of_sums and sums.shape[1]}"
-        fail("read_window", "q", given, "the last positions of the keys, no fewer than sums, and a size")
+        actual = f"of {length} positions for {positions} keys, size = {size}, sums of {far and sums.shape[1]}"
+        fail("read_window", "q", actual, "the last positions of the keys, no fewer than sums, and a size")
     if key_padding_mask is not None:
         check_mask("read_window", key_padding_mask, (batch, positions), v.device)
     for name, x in {"k": k, "v": v, "sums": sums, "u": u, "bias": bias}.items():
@@ -125,14 +125,14 @@ def _in_blocks(
 
 
 def exponentials(scores: Tensor, hidden: Tensor | None) -> Tensor:
-    """exp of scores less the largest of a query; a query that may read none, a pad, gets arbitrary ones."""
+    """Computes exp of scores less the largest of a query; a query that may read none, a pad, gets arbitrary ones."""
     if hidden is not None:
         scores = scores.masked_fill(hidden, torch.finfo(scores.dtype).min)
     return (scores - scores.amax(-1, keepdim=True)).exp()
 
 
 def gain(q: Tensor, u: Tensor, bias: Tensor) -> Tensor:
-    """g of queries (B, T, H, d): (B, T, H, 1)."""
+    """Computes g of queries (B, T, H, d): (B, T, H, 1)."""
     logits = torch.einsum("bthd,hd->bth", q, u) + bias
     return logits.clamp(max=LARGEST_EXPONENT).exp().unsqueeze(-1)
 
@@ -143,8 +143,8 @@ def _fake(q, *others):
 
 def _fake_backward(grad_out, q, k, v, sums, u, bias, *others):
     rows = (new_rows(x, x.shape[3]) for x in (q, k, v))
-    of_sums = q.new_empty(0) if sums is None else new_rows(sums, sums.shape[3])
-    return *rows, of_sums, *(x.new_empty(x.shape) for x in (u, bias))
+    grad_sums = q.new_empty(0) if sums is None else new_rows(sums, sums.shape[3])
+    return *rows, grad_sums, *(x.new_empty(x.shape) for x in (u, bias))
 
 
 def _save(ctx, inputs, output):

@@ -53,10 +53,10 @@ class FastNet(Memory):
         self.widths = self.further()
         total = self.heads * sum(self.widths.values())
         self.slow = nn.Linear(sizes.inputs, total, bias=False) if total else None
-        given = dict.fromkeys(("q", "k", "v"), self.d_key) | dict.fromkeys(STRENGTHS[options.update_rule], 1)
+        own = dict.fromkeys(("q", "k", "v"), self.d_key) | dict.fromkeys(STRENGTHS[options.update_rule], 1)
         self.feedback = None
         if options.recurrent != "none":
-            self.feedback = Feedback(options.recurrent, self.heads, self.d_key, given | self.widths)
+            self.feedback = Feedback(options.recurrent, self.heads, self.d_key, own | self.widths)
         if self.slow is not None:
             start(self.slow, partial(_draw_parts, heads=self.heads, widths=[*self.widths.values()], gain=sizes.gain))
 
@@ -68,11 +68,11 @@ class FastNet(Memory):
         """Creates the modules of a subclass."""
 
     def further(self) -> dict[str, int]:
-        """The parts beside q, k, v and what the site's rule takes, with their widths."""
+        """Names the parts beside q, k, v and what the site's rule takes, with their widths."""
         return {}
 
     def shapes(self) -> list[tuple[int, ...]]:
-        """Of the matrices and vectors that a head carries, in the order of the state, without ``fed``."""
+        """Returns the shapes of what a head carries, in the order of the state, without ``fed``."""
         raise NotImplementedError
 
     def advance(self, run: Run, parts: Parts, state: State) -> tuple[Tensor, State]:
@@ -88,11 +88,11 @@ class FastNet(Memory):
         return self.State(*((self.heads, *shape) for shape in self.shapes()), fed)
 
     def parts(self, x: Tensor) -> Parts:
-        found = {} if self.beta_proj is None else {"beta": self.beta_proj(x).unsqueeze(-1)}
+        parts = {} if self.beta_proj is None else {"beta": self.beta_proj(x).unsqueeze(-1)}
         if self.slow is not None:
             pieces = self.slow(x).unflatten(-1, (self.heads, -1)).split(list(self.widths.values()), -1)
-            found |= zip(self.widths, pieces, strict=True)
-        return found
+            parts |= zip(self.widths, pieces, strict=True)
+        return parts
 
     def attend(self, q, k, v, parts: Parts, *, key_padding_mask=None, state=None, return_state=False):
         pads, dtype, kind = key_padding_mask, v.dtype, state_type(v.dtype)
@@ -111,7 +111,7 @@ class FastNet(Memory):
         return out.to(dtype), state if return_state else None
 
     def _advance_with_feedback(self, pads: Tensor | None, parts: Parts, state: State) -> tuple[Tensor, State]:
-        """Like :meth:`advance` for one position after the other, each with the output of the one before."""
+        """Advances by one position after the other, each with the output of the position before."""
         if not parts["v"].shape[1]:
             return parts["v"], state
         fed, outputs = state.fed, []

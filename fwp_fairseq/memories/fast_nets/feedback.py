@@ -32,7 +32,7 @@ class Feedback(nn.Module):
         nn.init.normal_(self.weight, std=1 / math.sqrt(self.weight.shape[1]))
 
     def forward(self, parts: dict[str, Tensor], y: Tensor) -> dict[str, Tensor]:
-        """Parts of one position, (B, 1, H, width), and y (B, H, d_key)."""
+        """Feeds y (B, H, d_key) back into the parts of one position, (B, 1, H, width)."""
         fed = torch.einsum("bhi,hij->bhj", ACTIVATIONS[self.activation](y), self.weight.to(y.dtype)).unsqueeze(1)
         pieces = dict(zip(self.widths, fed.split(list(self.widths.values()), -1), strict=True))
         return {name: part + pieces[name] for name, part in parts.items()}

@@ -44,12 +44,12 @@ class Lstm(FastNet):
     State = LstmState
 
     def further(self) -> dict[str, int]:
-        found = {}
+        widths = {}
         for gate in GATES:
             if gate != "u":
-                found |= {f"{part}_{gate}": self.d_key for part in ("q", "k", "v")} | {f"beta_{gate}": 1}
-            found |= {f"k_r{gate}": self.d_key, f"v_r{gate}": self.d_key, f"beta_r{gate}": 1}
-        return found
+                widths |= {f"{part}_{gate}": self.d_key for part in ("q", "k", "v")} | {f"beta_{gate}": 1}
+            widths |= {f"k_r{gate}": self.d_key, f"v_r{gate}": self.d_key, f"beta_r{gate}": 1}
+        return widths
 
     def shapes(self) -> list[tuple[int, ...]]:
         d_dot, d = self.features.d_dot, self.d_key
@@ -73,5 +73,5 @@ class Lstm(FastNet):
 
     @staticmethod
     def _of_all_gates(parts: Parts, part: str) -> Tensor:
-        """A part of the recurrent matrices, one gate's heads after the other's."""
+        """Joins a part of the recurrent matrices, one gate's heads after the other's."""
         return torch.cat([parts[f"{part}_r{gate}"] for gate in GATES], 2)

@@ -59,12 +59,12 @@ class Mlp(FastNet):
 
     def further(self) -> dict[str, int]:
         d, hidden = self.d_key, HIDDEN * self.d_key
-        found = {}
+        widths = {}
         for block in range(self.depth):
             if block:
-                found |= {f"k1_{block}": d, f"beta1_{block}": 1, f"v2_{block}": d}
-            found |= {f"v1_{block}": hidden, f"k2_{block}": hidden, f"beta2_{block}": 1}
-        return found
+                widths |= {f"k1_{block}": d, f"beta1_{block}": 1, f"v2_{block}": d}
+            widths |= {f"v1_{block}": hidden, f"k2_{block}": hidden, f"beta2_{block}": 1}
+        return widths
 
     def shapes(self) -> list[tuple[int, ...]]:
         hidden = HIDDEN * self.d_key
