@@ -44,26 +44,23 @@ class Int8Linear(LargeLinear):
         self.offset = None if linear.bias is None else linear.bias.detach()
         # A row that fixes the scale where it is from the range of all numbers.
         self.ends = F.pad(weight.new_tensor([[-1.0, 1.0]]), (0, self.in_features - 2))
-        self.packed = self.pack(whole, None)
+        self.packed = self._prepacked(whole)
 
     @property
     def by_onednn(self) -> bool:
         """True with AMX, where oneDNN takes half of FBGEMM's time for 64 rows and more, elsewhere up to twice."""
         return torch.cpu._is_amx_tile_supported() and "onednn" in torch.backends.quantized.supported_engines
 
-    def pack(self, weight: Tensor, bias: Tensor | None) -> torch.ScriptObject:
+    def _prepacked(self, weight: Tensor) -> torch.ScriptObject:
         """Prepacks weights for oneDNN's kernels where the processor has AMX, else for those that PyTorch would take."""
         quantized = torch.backends.quantized
         before = quantized.engine
         if self.by_onednn:
             quantized.engine = "onednn"
         try:
-            return torch.ops.quantized.linear_prepack(weight, bias)
+            return torch.ops.quantized.linear_prepack(weight, None)
         finally:
             quantized.engine = before
-
-    def unpacked(self) -> tuple[Tensor, Tensor | None]:
-        return torch.ops.quantized.linear_unpack(self.packed)
 
     def forward(self, x: Tensor) -> Tensor:
         if not x.numel():  # from which oneDNN takes a dimension away
@@ -83,7 +80,7 @@ class Int8Linear(LargeLinear):
 
     @property
     def weight(self) -> Tensor:
-        return self.unpacked()[0].dequantize()
+        return torch.ops.quantized.linear_unpack(self.packed)[0].dequantize()
 
     @property
     def bias(self) -> Tensor | None:

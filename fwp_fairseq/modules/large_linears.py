@@ -12,25 +12,14 @@ SMALLEST = 2**18
 
 
 class LargeLinear(nn.Module):
-    """A linear layer whose weights have another form, which is made anew for each decoding and is not saved."""
+    """A linear layer whose weights have another form, made anew for each decoding, and neither saved nor copied."""
 
     def __init__(self, linear: nn.Linear):
         super().__init__()
         self.in_features, self.out_features = linear.in_features, linear.out_features
 
-    def unpacked(self) -> tuple:
-        """Returns the arguments with which :meth:`pack` packs the layer again."""
-        raise NotImplementedError
-
-    def pack(self, *unpacked):
-        """Returns the weights in the form in which ``forward`` takes them, which cannot be copied or pickled."""
-        raise NotImplementedError
-
     def __getstate__(self) -> dict:
-        return self.__dict__ | {"packed": self.unpacked()}
-
-    def __setstate__(self, state: dict) -> None:
-        super().__setstate__(state | {"packed": self.pack(*state["packed"])})
+        raise NotImplementedError("the weights are in a form for decoding: copy the model before it is prepared")
 
     def _save_to_state_dict(self, destination, prefix, keep_vars) -> None:
         raise NotImplementedError(f"{prefix}weight is in a form for decoding: save the model before it is prepared")

@@ -18,14 +18,8 @@ class PackedLinear(LargeLinear):
 
     def __init__(self, linear: nn.Linear):
         super().__init__(linear)
-        self.packed = self.pack(linear.weight.detach())
+        self.packed = torch.ops.mkldnn._reorder_linear_weight(linear.weight.detach(), _ROWS)
         self.bias = None if linear.bias is None else linear.bias.detach()
-
-    def pack(self, weight: Tensor) -> Tensor:
-        return torch.ops.mkldnn._reorder_linear_weight(weight, _ROWS)
-
-    def unpacked(self) -> tuple[Tensor]:
-        return (self.weight,)
 
     def forward(self, x: Tensor) -> Tensor:
         return torch.ops.mkldnn._linear_pointwise(x, self.packed, self.bias, "none", [], "")

@@ -1,7 +1,6 @@
 """Linear layers in eight bits against the same in float64."""
 
 import copy
-import pickle
 
 import pytest
 import torch
@@ -65,13 +64,13 @@ def test_a_row_depends_on_no_other_row(bias):
 
 def test_what_is_read_of_it_is_what_it_computes_with():
     torch.manual_seed(1)
-    linear, x = nn.Linear(512, 512), torch.randn(3, 512)
+    linear = nn.Linear(512, 512)
     int8 = Int8Linear(linear)
     step = linear.weight.abs().amax(1, keepdim=True) / 127
     assert ((int8.weight - linear.weight).abs() <= step / 2 + 1e-7).all()
     assert torch.equal(int8.bias, linear.bias)
-    for copied in (copy.deepcopy(int8), pickle.loads(pickle.dumps(int8))):
-        assert torch.equal(copied(x), int8(x))
+    with pytest.raises(NotImplementedError, match="copy the model before it is prepared"):
+        copy.deepcopy(int8)
 
 
 def test_only_large_layers_change_and_half_precision_is_refused():
