@@ -18,13 +18,6 @@ def _values(option: Option) -> str:
     return ", ".join(f"{name}: {what}" for name, what in zip(named, option.values.values(), strict=True))
 
 
-def _of_layers(option: Option) -> Option:
-    """The option as layers have it, whose attention is never softmax."""
-    if option.name != "feature_map":
-        return option
-    return option._replace(values={value: what for value, what in option.values.items() if value != "softmax"})
-
-
 def _values_of(kind: str) -> str:
     return ", ".join(f"`{hyphens(name)}={value}`" for name, value in KINDS[kind].options.items())
 
@@ -41,9 +34,5 @@ TABLES = {
     ),
     "kinds": _table(
         {"kind": lambda k: f"`{k}`", "what it is": lambda k: KINDS[k].description, "options": _values_of}, list(KINDS)
-    ),
-    "arguments": _table(
-        {"argument": lambda o: f"`{o.name}`", "values": _values, "what it does": lambda o: o.help},
-        [_of_layers(option) for option in OPTIONS.values() if not option.of_softmax or option.name == "feature_map"],
     ),
 }

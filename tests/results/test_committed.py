@@ -17,7 +17,7 @@ def test_pages_and_figures_say_what_the_records_say():
     assert main(["--check"]) == 0
 
 
-@pytest.mark.parametrize("page, name", [("docs/flags.md", "flags"), ("docs/layers.md", "arguments")])
+@pytest.mark.parametrize("page, name", [("docs/flags.md", "flags"), ("docs/flags.md", "kinds")])
 def test_the_pages_of_options_have_their_tables(page, name):
     assert (ROOT / page).read_text(encoding="utf-8").count(f"<!-- table:{name} -->") == 1
 
