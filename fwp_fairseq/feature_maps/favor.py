@@ -37,13 +37,13 @@ class Favor(RandomFeatures):
 
     Schlag et al. 2021, Eq. 31-32, with Choromanski's temperature: d_key^-1/4 makes phi(q).phi(k) an unbiased estimate
     of exp(q.k / sqrt(d_key)), the kernel of softmax attention. The paper and its official code leave the temperature
-    out, which underflows for keys of ordinary size; this is the one deliberate difference. The paper draws the rows of
+    out, which underflows for keys of ordinary size; this is the only deliberate difference. The paper draws the rows of
     R from N(0, I); here they are also orthogonal within blocks, as in Choromanski et al. and in the official code.
 
     Features are computed in log space in float32 or wider. No maximum is subtracted before exp: a maximum over the keys
     of a sequence would leak the future into the past, and a sentence would decode differently step by step.
 
-    Training uses another R for each update, evaluation always the same one (:class:`RandomFeatures`).
+    Training resamples R for each update, evaluation always uses the same R (:class:`RandomFeatures`).
     """
 
     name = "favor"

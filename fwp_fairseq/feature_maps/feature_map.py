@@ -17,18 +17,18 @@ class FeatureMap(nn.Module):
     :meth:`unit` times a parameter from 1 to :meth:`largest`, which ``parameters_help`` names, or :meth:`unit` itself.
 
     Attributes:
-        name: the map's name in flags and in ``FEATURE_MAPS``.
-        title: the name that a reader knows, for help texts.
+        name: the name in flags and in ``FEATURE_MAPS``.
+        title: the name in the literature, for help texts.
         widths: d_dot as a formula, for help texts.
         parameters_help: the parameter that sets the width (nu, m), with its help text; empty if there is one width.
         per_head: whether the map holds parameters for every head, and is built with ``heads``.
-        shared: whether the attention modules use one map of this kind for queries and keys, or one for each.
+        shared: whether attention has one map for queries and keys, or one for each.
         homogeneity: n if phi(c x) = c^n phi(x) for every c > 0, else None; decoding then keeps keys, not features.
-        non_negative: whether features are never below 0, as normalisers expect.
+        non_negative: whether features are never below 0, as normalisers need.
         kernel: the map's name in the compiled operators; None if they do not implement it.
 
-    The last three are promises of the class that states them. A subclass that defines anything does not inherit them,
-    because it may compute something else; it has to state them again.
+    The last three hold for the class that states them. A subclass that defines anything does not inherit them, because
+    it may compute something else; it has to state them again.
     """
 
     name: str
@@ -60,12 +60,12 @@ class FeatureMap(nn.Module):
         raise NotImplementedError
 
     def project(self, x: Tensor) -> Tensor:
-        """Computes what comes before the operator: phi(x) = kernel_map(project(x)), x (..., H, L, d_key)."""
+        """Computes the part of phi(x) = kernel_map(project(x)) before the operator, for x (..., H, L, d_key)."""
         return x
 
     @property
     def kernel_map(self) -> "FeatureMap":
-        """The part of the map that the operator computes; kernels may know it where they do not know the whole."""
+        """The part of the map that the operator computes; compiled kernels may serve it alone."""
         return self
 
     def kernel_projection(self) -> Tensor | None:
@@ -73,7 +73,7 @@ class FeatureMap(nn.Module):
         return None
 
     def forward(self, x: Tensor, whole: bool = True) -> Tensor:
-        """Computes phi(x), or only :meth:`project`; whoever needs either calls the module, so that its hooks run."""
+        """Computes phi(x), or only :meth:`project`. Callers call the module for either, so that its hooks run."""
         if x.shape[-1] != self.d_key:
             raise ValueError(
                 f"{self.name} feature map: last dimension of the input is {x.shape[-1]}, expected d_key = {self.d_key}"
@@ -97,12 +97,12 @@ class FeatureMap(nn.Module):
 
     @classmethod
     def unit(cls, d_key: int) -> int:
-        """Returns the width of the map whose parameter is 1, and of a map without a parameter."""
+        """Returns d_dot of the map with the parameter 1, or without a parameter."""
         return d_key
 
     @classmethod
     def largest(cls, d_key: int) -> int | None:
-        """Returns the largest value of the parameter; None if every value from 1 on is possible."""
+        """Returns the largest value of the parameter; None if there is no limit."""
         return None if cls.parameters_help else 1
 
     @classmethod

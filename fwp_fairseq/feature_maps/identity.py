@@ -6,7 +6,7 @@ from .feature_map import FeatureMap
 
 
 class Identity(FeatureMap):
-    """phi(x) = x; d_dot = d_key. Normalisers expect features that are not negative; the caller must see to that."""
+    """phi(x) = x; d_dot = d_key. Normalisers need features that are not negative; the caller has to ensure this."""
 
     name = "identity"
     title = "none"

@@ -1,4 +1,4 @@
-"""The base class of learned maps: a matrix for every head, before a map without parameters."""
+"""The base class of learned maps: a matrix for every head, then a map without parameters."""
 
 from typing import ClassVar
 
@@ -39,7 +39,7 @@ class LearnedMap(FeatureMap):
 
     @staticmethod
     def fresh_weight(n: int, d_key: int) -> Tensor:
-        """Returns W_h as a training begins with it, (n, d_key)."""
+        """Returns the initial W_h, (n, d_key)."""
         raise NotImplementedError
 
     def make_kernel_map(self) -> FeatureMap:

@@ -1,4 +1,4 @@
-"""The base class of maps with random features: their widths, and when directions are drawn, kept and redrawn."""
+"""The base class of maps with random features: their widths, and when their directions are resampled."""
 
 from typing import ClassVar
 
@@ -13,7 +13,7 @@ class RandomFeatures(FeatureMap):
     """A map with two features for each of m random directions, which a subclass draws; d_dot = 2m.
 
     ``projection`` is drawn once, used in evaluation, and saved with the model in float32 (even after ``.half()``).
-    In training, :meth:`set_num_updates` (fairseq calls it before every update) draws other directions from the saved
+    In training, :meth:`set_num_updates` (fairseq calls it before every update) resamples the directions from the saved
     seed and the number of updates, so that all workers, a resumed run and recomputed activations use the same ones.
 
     Attributes:
@@ -35,7 +35,7 @@ class RandomFeatures(FeatureMap):
 
     @torch.no_grad()
     def reset_parameters(self) -> None:
-        """Draws another seed, and the directions that follow from it."""
+        """Draws another seed, and its directions."""
         self.seed.copy_(torch.randint(2**31, ()))
         self.projection.copy_(self._draw(0))
         self.training_projection = self.projection.clone()

@@ -1,8 +1,8 @@
-"""phi(x) = [softmax(x), softmax(-x)], what Hedgehog's features are of W x.
+"""phi(x) = [softmax(x), softmax(-x)], the part of Hedgehog after W x.
 
 Operators whose kernels know the map compute it themselves. Elsewhere it is a compiled function of rows, in float32 and
 on the CPU in float64: one pass over x, where PyTorch takes four, and only phi is kept for the backward,
-dx = phi+ (dphi+ - phi+.dphi+) - phi- (dphi- - phi-.dphi-). Where that cannot be, PyTorch computes it.
+dx = phi+ (dphi+ - phi+.dphi+) - phi- (dphi- - phi-.dphi-). In other types PyTorch computes it.
 """
 
 import torch
@@ -15,7 +15,7 @@ from .row_functions import RowFunction, rows_like
 class SoftmaxPair(FeatureMap):
     """phi(x) = [softmax(x), softmax(-x)]; d_dot = 2 d_key.
 
-    This is Hedgehog (Zhang et al. 2024) without its matrix: the map that operators are given. No flag names it.
+    This is Hedgehog (Zhang et al. 2024) without its matrix, as operators compute it. It has no flag.
     """
 
     name = "softmax_pair"

@@ -1,7 +1,7 @@
 """Divides rows, the vectors of the last dimension, by their length or by their root mean square.
 
-They are compiled, in float32 and on the CPU in float64: one pass there and one back, where PyTorch takes a dozen.
-Elsewhere PyTorch computes them.
+Both are compiled, in float32 and on the CPU in float64: one pass forward and one backward, where PyTorch takes a dozen.
+In other types PyTorch computes them.
 """
 
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""The fast-weight operators: update rules, decoding, recurrences of the fast nets, and what windows read."""
+"""The fast-weight operators: update rules, decoding, recurrences of the fast nets, and attention with a window."""
 
 from .call import RULES, STRENGTHS, FastWeights
 from .decoding import Cache, Decoding

@@ -1,8 +1,8 @@
-"""Goes through a sequence in both directions, each with half of the heads.
+"""Bidirectional rules: half of the heads go through a sequence forwards, the others backwards.
 
 A rule that forgets or replaces depends on the order of the writes. If an encoder writes a whole source before it reads,
-the last words win, whichever position reads. With both directions position t reads what was written up to t: in the
-first half of the heads from the first position on, in the second half from the last position on.
+the last words dominate at every position. In a bidirectional encoder position t reads after its own write: in the first
+half of the heads the positions up to t are written then, in the second half those from t on.
 """
 
 from collections.abc import Callable
@@ -16,7 +16,7 @@ from .call import Call, FastWeights
 
 
 def in_one_way(run: Callable) -> Callable:
-    """Decorates the ``run`` of a backend that goes from the first position to the last; calls both ways become two."""
+    """Decorates the ``run`` of a backend that only goes forwards: bidirectional heads become rows of the batch."""
 
     @wraps(run)
     def wrapped(call: Call) -> tuple[Tensor, FastWeights | None]:
@@ -33,7 +33,7 @@ def in_one_way(run: Callable) -> Callable:
 
 
 def _folded(x: Tensor | None) -> Tensor | None:
-    """Folds (B, L, H, ...) to (2B, L, H / 2, ...): the heads that go backwards come last, turned round."""
+    """Folds (B, L, H, ...) to (2B, L, H / 2, ...): the backward heads come last, with time reversed."""
     if x is None:
         return None
     ahead, back = x.chunk(2, dim=2)

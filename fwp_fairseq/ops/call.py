@@ -12,7 +12,7 @@ from . import state
 
 Rule = Literal["sum", "delta", "gated", "gated_delta"]
 RULES: tuple[Rule, ...] = get_args(Rule)
-# What a rule takes beside q, k and v, one number per head and position, in the order of the operators' arguments.
+# The gates of each rule, one number per head and position, in the order of the operators' arguments.
 STRENGTHS: dict[Rule, tuple[str, ...]] = {
     "sum": (),
     "delta": ("beta",),
@@ -21,7 +21,7 @@ STRENGTHS: dict[Rule, tuple[str, ...]] = {
 }
 # Added to every denominator, unless a caller says otherwise.
 EPS = 1e-6
-# The rules that take away what the key held, and those under which all earlier content decays.
+# The rules that replace the value of a key, and those that let all earlier content decay.
 CORRECTING: tuple[Rule, ...] = ("delta", "gated_delta")
 DECAYING: tuple[Rule, ...] = ("gated", "gated_delta")
 
@@ -32,7 +32,7 @@ class FastWeights(NamedTuple):
 
     Attributes:
         W: ``(B, H, d_dot, d_value)``; ``W[b, h, i, j]`` is W[j, i] of the paper.
-        z: ``(B, H, d_dot)``, the accumulated keys, or None where the output is not normalised.
+        z: ``(B, H, d_dot)``, the normaliser, or None where the output is not normalised.
     """
 
     W: Tensor

@@ -1,4 +1,4 @@
-"""Checks of operators' arguments, the same for every backend; each error names the tensor, what it is, and expected."""
+"""Checks of operators' arguments, the same for every backend; each error names the tensor, actual and expected."""
 
 import torch
 from torch import Tensor

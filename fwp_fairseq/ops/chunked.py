@@ -69,7 +69,7 @@ class _Features:
 
 
 def _split(x: Tensor | None, length: int) -> Iterable[Tensor | None]:
-    """Cuts x (B, H, L, ...) into parts of ``length`` positions; None for ever if x is None.
+    """Cuts x (B, H, L, ...) into parts of ``length`` positions; an endless series of None if x is None.
 
     Slices would each have a backward that fills all L positions with zeros; ``split`` has one for all parts.
     """
@@ -82,10 +82,10 @@ def _heads_first(x: Tensor) -> Tensor:
 
 
 class _Chunk:
-    """One chunk of keys, values and strengths, and the quantities that reading needs.
+    """One chunk of keys, values and gates, and the quantities that reading needs.
 
     A number per position has shape ``(B, H, L, 1)``. ``keep`` is 0 at pads and 1 elsewhere, or None without pads.
-    ``kept_share`` is what a position leaves of earlier content, and ``new_share`` what it adds of its own.
+    ``kept_share`` is the decay of earlier content at a position, and ``new_share`` the factor of its own write.
     """
 
     def __init__(
@@ -97,7 +97,7 @@ class _Chunk:
         self._between: Tensor | None = None
 
     def between(self) -> Tensor:
-        """Computes the share of what is written at s that is left at t >= s, (B, H, L, L)."""
+        """Computes the decay from the write at s until t >= s, (B, H, L, L)."""
         if self._between is None:
             length = self.kept_share.shape[2]
             later = torch.ones(length, length, dtype=torch.bool, device=self.kept_share.device).tril(-1)
@@ -128,14 +128,14 @@ class _Chunk:
         return torch.linalg.solve_triangular(rate * gram, target, upper=False, unitriangular=True)
 
     def _denominators(self, gram: Tensor | None, z: Tensor | None) -> Tensor:
-        """Computes z.k_t before the write of every position t, with what is left of z then."""
+        """Computes z.k_t before the write of every position t, with z decayed until then."""
         total = torch.zeros_like(self.beta)
         if gram is not None:
             total = (gram if self.keep is None else gram * self.keep.mT).sum(-1, keepdim=True)
         return total if z is None else total + self.old(z[..., None], self.k)
 
     def weights(self) -> Tensor | None:
-        """Computes e, ``(B, H, L, 1)``: the share of each write that the end of the chunk keeps; None if all."""
+        """Computes e, ``(B, H, L, 1)``: the decay of each write until the end of the chunk; None without decay."""
         if self.kept_share is None:
             return self.keep
         later = F.pad(self.kept_share[:, :, 1:], (0, 0, 0, 1), value=1)
@@ -149,11 +149,11 @@ class _Chunk:
         return self.between() if self.new_share is None else self.between() * self.new_share.mT
 
     def decay(self) -> Tensor | None:
-        """Computes the share of the earlier state that is left after each position; None if all is left."""
+        """Computes the decay of the earlier state until after each position; None without decay."""
         return None if self.kept_share is None else self.kept_share.cumprod(2)
 
     def next_state(self, u: Tensor, W: Tensor | None, z: Tensor | None) -> tuple[Tensor, Tensor | None]:
-        """Computes the state after the chunk of the vectors u that it writes and the state before."""
+        """Computes the state after the chunk from the vectors u that it writes and the state before."""
         weights = self.weights()
         new_W = self.k.written(u if weights is None else u * weights)
         new_z = None

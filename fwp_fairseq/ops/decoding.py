@@ -2,9 +2,9 @@
 
 At the length of a sentence the state (d_dot x d_value numbers per head) is larger than the keys and values that went
 into it. A :class:`Cache` therefore keeps, for each position j of the current *block*, the key k_j and the vector u_j
-that the rule wrote with it: v_j for the sum rule, beta_j (v_j - what k_j held) for the delta rule, the same with
-alpha_j for the gated delta rule, v_j with beta_j for the gated rule. It also holds the state (W, z) of all earlier
-blocks. A query reads
+that the rule wrote with it. For the sum rule and the gated rule this is v_j, for the delta rules beta_j (v_j - old_j),
+where old_j is the previous value of k_j. For the rules with decay it also keeps the gate. The state (W, z) holds all
+earlier blocks. A query reads
 
     out_t = g W q + sum_j w_j (q.k_j) u_j,   divided by  g z.q + sum_j w_j (q.k_j) + eps  if the output is normalised
 
@@ -61,7 +61,7 @@ def _to_dtype(x: Tensor, dtype: torch.dtype) -> Tensor:
 
 @dataclass
 class Cache:
-    """Everything written so far. R rows (hypotheses) read from N rows of storage; C is the capacity of the block.
+    """All that was written so far. R rows (hypotheses) read from N rows of storage; C is the capacity of the block.
 
     Attributes:
         keys: (C, N, H, d_cached), the normalised features; or, if phi(c x) = c^n phi(x) and keys are narrower than

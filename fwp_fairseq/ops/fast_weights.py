@@ -6,7 +6,7 @@ Shapes, the same for all (B batch rows, T targets, S sources, H heads):
     k     (B, S, H, d_key)        keys, likewise
     v     (B, S, H, d_value)      values
     beta  (B, S, H)               write strength, usually in [0, 1] after a sigmoid (every rule but the sum rule)
-    alpha (B, S, H)               what is left of earlier content, usually in (0, 1] (gated delta rule)
+    alpha (B, S, H)               decay: the factor of all earlier content, usually in (0, 1] (gated delta rule)
     out   (B, T, H, d_value)      in v's dtype
     state FastWeights(W, z)       W (B, H, d_dot, d_value), z (B, H, d_dot) or None; float32 for half-precision inputs
 
@@ -19,13 +19,13 @@ Options, the same for all:
                         first and every query reads the final weights
     key_padding_mask    (B, S), bool, True at pads, on either side; a padded position writes nothing
     normalize_features  whether phi(q) and phi(k) are divided by their sum + eps (Schlag et al. 2021, Sec. 4.2)
-    normalize_output    whether what is read is divided by the accumulated keys, z_t . phi(q_t) + eps
+    normalize_output    whether outputs are divided by z_t . phi(q_t) + eps, where the normaliser z sums phi(k)
     eps                 added to every denominator and nowhere else (1e-6)
     initial_state       FastWeights, or a plain pair with None for an unused z; never modified
-    return_state        whether the final state is returned; None: only if an initial state is given. To make the state
-                        of a short call costs more than its outputs: up to 8 times the time at 32 positions
-    both_ways           lets the second half of the heads go from the last position to the first; with causal, without
-                        a state and for an even number of heads
+    return_state        whether the final state is returned; None: only if an initial state is given. Building the
+                        state of a short call costs more than its outputs: up to 8 times the time at 32 positions
+    both_ways           bidirectional: the second half of the heads goes from the last position to the first; needs
+                        causal, no state and an even number of heads
     backend             auto, reference, chunked or native
 
 Every rule returns ``(out, state)``; the state is None unless it is returned. It raises ValueError, which names the
@@ -33,20 +33,18 @@ tensor, for a wrong shape, type or device, and for causal with T != S; and NotIm
 backend other than auto cannot serve these inputs. Cost: see :mod:`.chunked`; per head O(L^2 (d_dot + d_value)) up to
 128 positions, O(L d_dot d_value) beyond, and for the delta rules one triangular system of the chunk's length.
 
-Zero denominators: a denominator can be exactly zero
-(eps = 0.0, or sparse DPFP features that share nothing with what was written so far); the quotient is then defined as 0,
-with gradient 0.
+Zero denominators: a denominator can be exactly zero (eps = 0.0, or sparse DPFP features that share nothing with the
+keys written so far). The quotient is then defined as 0, with gradient 0.
 
-Values of beta and alpha: none is refused, because looking at the data would wait for a GPU and break a compiled graph.
-Outside of [0, 1] every backend computes the equations as they stand, with the same result; each rule below says what
-this means.
+Values of beta and alpha: none is refused, because a look at the data would wait for a GPU and break a compiled graph.
+Outside of [0, 1] every backend computes the same equations; each rule below says what this means.
 
 Derivatives: every backend has gradients; ``native`` has no second derivatives. Forward mode
 (``torch.autograd.forward_ad``) and the transforms of ``torch.func`` are supported by ``chunked``, which ``auto`` then
 takes, and by ``reference``; an explicit ``native`` refuses them.
 
-NaN and infinity: at a padded key they reach nothing. Elsewhere they reach the outputs that depend on them; the matrix
-products of ``chunked`` may also carry them to other positions of the same batch row and head, never further.
+NaN and infinity: at a padded key they reach no output. Elsewhere they reach the outputs that depend on them. The matrix
+products of ``chunked`` may also carry them to other positions of the same batch row and head, but never further.
 """
 
 from collections.abc import Callable
@@ -60,7 +58,7 @@ from . import backends
 from .call import EPS, Call, FastWeights, Rule, divide
 from .checks import check_mask, check_tensor, fail
 
-# With a smaller eps features are divided before a backend gets them: its square is far above the smallest float32.
+# With a smaller eps features are divided before a backend gets them, because products of features could underflow.
 SMALLEST_EPS = 1e-12
 
 
@@ -170,7 +168,7 @@ def _call(
 def sum_rule(
     q: Tensor, k: Tensor, v: Tensor, *, normalize_features: bool = False, normalize_output: bool = True, **options: Any
 ) -> tuple[Tensor, FastWeights | None]:
-    """Computes linear attention: every association of a key and a value is added to the fast weights.
+    """Computes linear attention: each pair of a key and a value is added to the fast weights.
 
     W_s = W_{s-1} + v_s phi(k_s)^T and z_s = z_{s-1} + phi(k_s); y_t = W_t phi(q_t) / (z_t . phi(q_t) + eps)
     (Schlag et al. 2021, Eq. 17-19; Katharopoulos et al. 2020).
@@ -192,7 +190,7 @@ def delta_rule(
     normalize_output: bool = False,
     **options: Any,
 ) -> tuple[Tensor, FastWeights | None]:
-    """Computes the delta rule: each write moves the value stored for its key towards the new one, by the share beta.
+    """Computes the delta rule: each write moves the value of its key towards the new one, by the factor beta.
 
     W_s = W_{s-1} + beta_s (v_s - W_{s-1} phi(k_s)) phi(k_s)^T; y_t = W_t phi(q_t) (Schlag et al. 2021, Eq. 24-25).
     With ``normalize_output`` the retrieved old value is W_{s-1} phi(k_s) / (z_{s-1} . phi(k_s) + eps), zero for the
@@ -202,9 +200,9 @@ def delta_rule(
     normalised.
 
     Args:
-        beta: (B, S, H), write strength after the sigmoid; 0 writes nothing, 1 replaces what the key held. Above 1 the
-            write overshoots, and what is left of the old value has the opposite sign. With features of length 1 or
-            less, which normalised features have, the old value is amplified only if beta is above 2 or below 0.
+        beta: (B, S, H), write strength after the sigmoid; 0 writes nothing, 1 replaces the old value of the key. Above
+            1 the write overshoots, so that the rest of the old value has the opposite sign. With features of length 1
+            or less, as normalised ones have, the old value is amplified only if beta is above 2 or below 0.
         options: those of all rules; the head of this module describes them.
     """
     return _call(
@@ -229,9 +227,9 @@ def gated_rule(
     (Schlag et al. 2021, Eq. 52, which leaves z out: ``normalize_output=False``).
 
     Args:
-        beta: (B, S, H), the share that is written, after the sigmoid (1 - g of Peng et al.); 1 forgets everything
-            before. Between 1 and 2 the old weights shrink and change their sign with every write; outside of [0, 2]
-            they grow. Outside of [0, 1] the output is no longer a mean of values.
+        beta: (B, S, H), the gate after the sigmoid (1 - g of Peng et al.); 1 forgets everything before.
+            Between 1 and 2 the old weights shrink and change their sign with every write; outside of [0, 2] they grow.
+            Outside of [0, 1] the output is not a mean of values.
         options: those of all rules; the head of this module describes them.
     """
     return _call(

@@ -1,4 +1,4 @@
-"""The recurrences of the Delta RNN and the Delta LSTM of Irie et al. 2021, whose matrices read the net's last output.
+"""The recurrences of the Delta RNN and the Delta LSTM of Irie et al. 2021, whose matrices read the previous output.
 
 Per head, at each position t, write then read (Sec. 3.1). Delta RNN:
 
@@ -11,8 +11,8 @@ Delta LSTM, for each gate g = u, i, o a matrix R^g, written as R above, and
     c_t = sigmoid(x^i_t) * x^u_t + (1 - sigmoid(x^i_t)) * c_{t-1}
     h_t = sigmoid(x^o_t) * c_t
 
-A pad writes nothing and is not fed back: R, y, h and c stay as they are for the next position. What is read at a pad is
-y or h of these equations with R as it was.
+A pad writes nothing and is not fed back: R, y, h and c stay as they are for the next position. The output at a pad is
+y or h of these equations with the R before it.
 
 There are two implementations. ``reference`` is the loop over time in PyTorch, in any type and on any device, whose
 gradients by autograd keep the matrices of every position. ``native`` is the compiled loop, for CPUs and, in float32 and
@@ -47,8 +47,8 @@ def recur(
     """Computes the recurrence of the Delta RNN.
 
     Args:
-        z: (B, L, H, d), what is added to each read.
-        k: (B, L, H, d), keys as they are written: the paper's have gone through a softmax.
+        z: (B, L, H, d), added to each read.
+        k: (B, L, H, d), keys as they are written, in the paper after a softmax.
         v: (B, L, H, d).
         beta: (B, L, H), write strengths after the sigmoid.
         key_padding_mask: (B, L), bool, True at pads.

@@ -1,7 +1,7 @@
 """The definition of the operators: plain loops over time, in any dtype, differentiated by autograd.
 
-All other backends are tested against this one, so it does nothing clever, and shares with them only what stands in
-front of all: the checks of the arguments, the features of a call and the division. Equations are those of Schlag, Irie
+All other backends are tested against this one, so it does nothing clever. It shares with them only the checks of the
+arguments, the features of a call and the division. Equations are those of Schlag, Irie
 and Schmidhuber 2021. Per head, with k = phi(k_s), q = phi(q_t):
 
     sum    W <- W + v k^T                    z <- z + k                    Eq. 17, 18
@@ -39,7 +39,7 @@ def _outer(k: Tensor, u: Tensor) -> Tensor:
 
 
 def _retrieve(W: Tensor, z: Tensor, x: Tensor, call: Call) -> Tensor:
-    """Reads the fast weights with x; the result is 0 where nothing was accumulated for x (z.x + eps = 0)."""
+    """Reads the fast weights with x; the result is 0 where the denominator z.x + eps is 0."""
     y = _apply(W, x)
     if call.normalize_output:
         y = divide(y, (z * x).sum(-1, keepdim=True) + call.eps)

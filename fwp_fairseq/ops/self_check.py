@@ -36,7 +36,7 @@ def error(actual: list[Tensor], expected: list[Tensor]) -> float:
 
 
 def both_passes(run: Callable[..., list[Tensor]], tensors: list[Tensor]) -> list[Tensor]:
-    """Results, and the gradients of their sum weighted by fixed numbers."""
+    """Computes results, and the gradients of their sum weighted by fixed numbers."""
     tensors = [x.detach().requires_grad_() for x in tensors]
     results = run(*tensors)
     generator = torch.Generator().manual_seed(3)
@@ -46,7 +46,7 @@ def both_passes(run: Callable[..., list[Tensor]], tensors: list[Tensor]) -> list
 
 
 def inputs(rule: Rule, length: int, device: str) -> list[Tensor]:
-    """q, k, v and strengths, in float64 with values of half precision. Under rules with decay much is kept."""
+    """Draws q, k, v and gates, in float64 with values of half precision. Rules with decay keep much."""
     generator = torch.Generator().manual_seed(length)
     q, k = torch.randn(2, 1, length, HEADS, D_KEY, generator=generator)
     v = torch.randn(1, length, HEADS, D_VALUE, generator=generator)
@@ -59,12 +59,12 @@ def inputs(rule: Rule, length: int, device: str) -> list[Tensor]:
 
 
 def _types(x: list[Tensor], dtype: torch.dtype) -> list[Tensor]:
-    """q, k and v in the type of a model, and what follows them in float32."""
+    """Converts q, k and v to the type of a model, and the tensors after them to float32."""
     return [y.to(dtype if i < 3 else torch.float32) for i, y in enumerate(x)]
 
 
 def _rule(rule: Rule, length: int, device: str, dtype: torch.dtype) -> float:
-    """Both passes, with pads, and from a state to a state where the call is long."""
+    """Compares both passes, with pads, and from a state to a state where the call is long."""
     phi, x = build_feature_map("dpfp", D_KEY, nu=6), inputs(rule, length, device)  # two tiles of features
     pads = torch.zeros(1, length, dtype=torch.bool, device=device)
     pads[:, length // 2] = pads[:, -2:] = True
@@ -87,7 +87,7 @@ def _rule(rule: Rule, length: int, device: str, dtype: torch.dtype) -> float:
 
 
 def _decoding(rule: Rule, device: str, dtype: torch.dtype) -> float:
-    """Steps of one position each, more than a block holds, so that it is folded once."""
+    """Compares steps of one position each, more than a block holds, so that it is folded once."""
     phi, x, normalizers = build_feature_map("elu", D_KEY), inputs(rule, 40, device), (rule in CORRECTING, True)
     expected, _ = getattr(fast_weights, f"{rule}_rule")(
         *x, feature_map=phi, normalize_features=normalizers[0], normalize_output=True, backend="chunked"
@@ -116,7 +116,7 @@ def _row_function(run: Callable[[Tensor, float], Tensor], device: str) -> float:
 
 
 def cases(device: str) -> Iterator[tuple[str, Case]]:
-    """Yields every case: what it is, and its error."""
+    """Yields the name and the error of every case."""
     half, other = (torch.float32,) * 2 if device == "cpu" else (torch.float16, torch.bfloat16)
     for rule in RULES:
         for length, dtype in ((32, half), (64, other), (300, half)):
@@ -128,7 +128,7 @@ def cases(device: str) -> Iterator[tuple[str, Case]]:
 
 
 def _open(device: str) -> None:
-    """Uses what PyTorch alone needs of the device. One that serves a single process, or is full, refuses."""
+    """Uses the device by PyTorch alone, which fails if it serves another process or is full."""
     x = torch.ones(8, 8, device=device, dtype=torch.float64)
     (x @ x).sum().item()
 

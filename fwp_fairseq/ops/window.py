@@ -1,15 +1,15 @@
-"""Reads the latest positions by a softmax, and all earlier ones through sums.
+"""Reads a window of the latest positions by softmax, and all earlier ones through fast weights.
 
 With a window of w positions, the query at position p of a head reads, with e_j = exp(q_p . k_j / sqrt(d_key) - c) of
 the positions p - w < j <= p, c the largest such exponent,
 
     y_p = (sum_j e_j v_j + g N_p) / (sum_j e_j + g n_p),  g = exp(min(u . q_p + b, 30))
 
-where N_p and n_p are what it reads of a matrix W and a vector z of positions before the window
-(:mod:`fwp_fairseq.memories.window`), if it reads any.
+where N_p = W phi(q_p) and n_p = z . phi(q_p), with the W and z of the positions before the window
+(:mod:`fwp_fairseq.memories.window`); both are 0 if there are none.
 
-There are two implementations. ``native`` is compiled for CPUs, in float32 and float64; it keeps nothing but its inputs
-for the backward, and finds keys and values where a decoder has put them. ``reference`` takes blocks of w queries with
+There are two implementations. ``native`` is compiled for CPUs, in float32 and float64; it keeps only its inputs
+for the backward, and reads keys and values from the storage of a decoder. ``reference`` computes blocks of w queries by
 matrix products in PyTorch, in any type and on any device.
 """
 
@@ -46,8 +46,9 @@ def read_window(
         sums: (B, F, H, d + 1), N and n of the last F queries; None if nothing has left the window.
         u, bias: (H, d) and (H,), of the gain.
         size: w.
-        key_padding_mask: (B, S), True at positions that are not read. A query that may read nothing gets any number.
-        places: (B, S) int32, where in storage position j of row b is; only without gradients.
+        key_padding_mask: (B, S), True at positions that are not read. A query without any position to read gets an
+            arbitrary output.
+        places: (B, S) int32, the place in storage of position j of row b; only without gradients.
         backend: auto, native, or chunked and reference, which both are PyTorch.
 
     Raises:
@@ -125,14 +126,14 @@ def _in_blocks(
 
 
 def exponentials(scores: Tensor, hidden: Tensor | None) -> Tensor:
-    """Computes exp of scores less the largest of a query; a query that may read none, a pad, gets arbitrary ones."""
+    """Computes exp(score - largest score of the query); arbitrary for a query without any position to read."""
     if hidden is not None:
         scores = scores.masked_fill(hidden, torch.finfo(scores.dtype).min)
     return (scores - scores.amax(-1, keepdim=True)).exp()
 
 
 def gain(q: Tensor, u: Tensor, bias: Tensor) -> Tensor:
-    """Computes g of queries (B, T, H, d): (B, T, H, 1)."""
+    """Computes the gain g of queries (B, T, H, d), (B, T, H, 1)."""
     logits = torch.einsum("bthd,hd->bth", q, u) + bias
     return logits.clamp(max=LARGEST_EXPONENT).exp().unsqueeze(-1)
 
