@@ -29,12 +29,12 @@ def _parser(arch: str) -> argparse.ArgumentParser:
 
 
 def actions(arch: str) -> list[argparse.Action]:
-    """The model's flags, as fairseq-train's parser defines them."""
+    """Returns the model's flags, as fairseq-train's parser defines them."""
     return _parser(arch)._actions
 
 
 def options(arch: str, words: list[str]) -> dict:
-    """The value of every model option for an architecture and the flags in ``words``, as fairseq-train computes them.
+    """Returns every model option of an architecture with the flags in ``words``, as fairseq-train computes it.
 
     Raises UsageError for a flag that the parser refuses.
     """
@@ -54,7 +54,7 @@ def options(arch: str, words: list[str]) -> dict:
 
 
 def defaults(arch: str) -> dict:
-    """The value of every model option when no flag is given."""
+    """Returns the value of every model option when no flag is given."""
     return options(arch, [])
 
 
@@ -62,25 +62,39 @@ def flag_name(action: argparse.Action) -> str:
     return next(name for name in action.option_strings if name.startswith("--"))
 
 
-def _joined(values, separator: str = "/") -> str:
-    """One value if all agree, else all of them."""
+def joined(values, separator: str = "/") -> str:
+    """Returns one value if all agree, else all of them."""
     texts = [str(value) for value in values]
     return texts[0] if len(set(texts)) == 1 else separator.join(texts)
 
 
+def attention_of(values: dict) -> dict[str, tuple]:
+    """Returns the kind of attention of each site of a model with these options, and the width of its features or None.
+
+    Raises ValueError for options that contradict each other.
+    """
+    from ..config import absent_sites, site_config
+    from ..kinds import Attention
+    from ..options import SITES
+
+    options = argparse.Namespace(**{"fwp_feature_map": "softmax"} | values)  # Transformer-XL has no such option
+    attention = {}
+    for site in [site for site in SITES if site not in absent_sites(options)]:
+        side = "encoder" if site == "encoder" else "decoder"
+        d_key = values[f"{side}_embed_dim"] // values[f"{side}_attention_heads"]
+        config = site_config(options, site, d_key)
+        attention[site] = Attention.of(config), None if config.is_softmax else config.width(d_key)
+    return attention
+
+
 def summary(arch: str) -> dict[str, str]:
-    """One row of the list of architectures.
+    """Returns a row of the list of architectures.
 
     Values that differ between encoder and decoder, or between sites, are separated by slashes.
     """
     from fairseq.models import ARCH_MODEL_NAME_REGISTRY
 
-    from ..config import absent_sites, site_config
-    from ..kinds import Attention
-    from ..options import SITES
-
     values = defaults(arch)
-    options = argparse.Namespace(**{"fwp_feature_map": "softmax"} | values)  # Transformer-XL has no such option
     sides = [side for side in ("encoder", "decoder") if f"{side}_layers" in values]
     row = {"architecture": arch, "model": ARCH_MODEL_NAME_REGISTRY[arch]}
     for title, option in (
@@ -89,15 +103,9 @@ def summary(arch: str) -> dict[str, str]:
         ("heads", "attention_heads"),
         ("ffn", "ffn_embed_dim"),
     ):
-        row[title] = _joined(values.get(f"{side}_{option}") for side in sides)
-    kinds, widths = [], []
-    for site in [site for site in SITES if site not in absent_sites(options)]:
-        side = "encoder" if site == "encoder" else "decoder"
-        d_key = values[f"{side}_embed_dim"] // values[f"{side}_attention_heads"]
-        config = site_config(options, site, d_key)
-        kinds.append(Attention.of(config))
-        widths.append("-" if config.is_softmax else config.width(d_key))
-    return {**row, "d_dot": _joined(widths), "attention": _joined(kinds, " / ")}
+        row[title] = joined(values.get(f"{side}_{option}") for side in sides)
+    kinds, widths = zip(*attention_of(values).values(), strict=True)
+    return {**row, "d_dot": joined(width or "-" for width in widths), "attention": joined(kinds, " / ")}
 
 
 def _own_architectures() -> list[str]:

@@ -73,7 +73,6 @@ def show(args, name: str, table, records: list[dict]) -> None:
 
 
 def run(args) -> int:
-    from ..feature_maps import TITLES
     from ..tables.trainings import TRAININGS
     from .plugin import import_plugin
     from .trainings import records_of
@@ -86,7 +85,7 @@ def run(args) -> int:
     if not records:
         raise CommandError(f"--results {' '.join(map(str, args.results))}: expected save-dirs of fairseq-train in it")
     try:
-        drawn = partial(TRAININGS.plot, axis=args.axis, titles=TITLES)
+        drawn = partial(TRAININGS.plot, axis=args.axis)
         show(args, "trainings", replace(TRAININGS, plot=drawn), records)
     except ValueError as error:
         raise CommandError(error) from None

@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 from ..checkpoint_content import architecture, plain, section
 from ..checkpoint_model import build_known
+from ..options import SITES
 from ..tables.trainings import FIELDS
 from . import archs
 from .bleu_tokenizer import bleu_metric
@@ -55,21 +56,21 @@ def records_of(folders: list[Path], references: Path | None = None, tokenizer: s
         test = _Test(texts, bleu_metric(texts, tokenizer))
     if absent := [folder for folder in folders if not folder.is_dir()]:
         raise CommandError(f"{absent[0]}: expected save-dirs, actual no such folder")
-    found, known = [], set()
+    records, known = [], set()
     folders = [folder.resolve() for folder in folders]  # a run has a name even if its folder is given as `checkpoints`
     above = Path(os.path.commonpath(folders))
     for folder in folders:
-        found += [_training(save_dir, above, test) for save_dir in sorted(_save_dirs(folder))]
-    for record in found:
+        records += [_training(save_dir, above, test) for save_dir in sorted(_save_dirs(folder))]
+    for record in records:
         if (record["recipe"], record["seed"]) in known:  # a repeated training gets a row of its own
             record["recipe"] += record["name"]
             record["line"] += record["name"]
         known.add((record["recipe"], record["seed"]))
-    return found
+    return records
 
 
 def _save_dirs(folder: Path) -> Iterator[Path]:
-    """The folders that have checkpoints, also behind links, which may lead in circles."""
+    """Yields the folders that have checkpoints, also behind links, which may lead in circles."""
     seen = set()
     for name, inner, files in os.walk(folder, followlinks=True):
         if (place := os.path.realpath(name)) in seen:
@@ -86,19 +87,19 @@ def _newest(save_dir: Path) -> Path:
 
 
 def _training(save_dir: Path, above: Path, test: _Test | None) -> dict:
-    """The record of a training, which has its name from the path below the folder ``above``."""
+    """Returns the record of a training, which has its name from the path below the folder ``above``."""
     run, checkpoint = save_dir.parent if save_dir.name == "checkpoints" else save_dir, _newest(save_dir)
     name = run.relative_to(above).as_posix() if run.is_relative_to(above) else run.name
     state = load(checkpoint, mmap=True)
     own = plain((state.get("cfg") or {}).get("checkpoint") or {}).get("save_dir")
     prepared = run / "prepared.json"  # by fwp train, each of whose trainings has data in a folder of its own
     try:
-        found = _fields_of_checkpoint(state, prepared.read_text() if prepared.is_file() else None)
+        fields = _fields_of_checkpoint(state, prepared.read_text() if prepared.is_file() else None)
     except (TypeError, ValueError, AttributeError, LookupError) as error:  # a stranger's may be anything
         raise CommandError(f"{checkpoint}: its options and counters are not those of a training: {error}") from None
     return (
         dict.fromkeys(FIELDS)
-        | found
+        | fields
         | _fields_of_logs([*run.glob("*.log"), run.with_name(f"{run.name}.log")], own)
         | _fields_of_translations(_outputs(run, save_dir), test)
         | {"name": run.name if name == "." else name}
@@ -128,7 +129,7 @@ def _fields_of_checkpoint(state: dict, data: str | None) -> dict:
         "recipe": _digest(recipe),
         "line": _digest(recipe | {"model": model_of_line}),  # everything but the width of features
         **({f"valid_{metric}": float(best)} if metric in ("loss", "bleu") and best is not None else {}),
-        **_attention(state["model"], bool(model.get("encoder_layers"))),
+        **_attention(model, state["model"]),
     }
 
 
@@ -137,18 +138,18 @@ def _digest(options: dict) -> str:
 
 
 def _shown(arch: str, options: dict) -> str:
-    """The architecture, without the name of an attention that flags have replaced."""
+    """Returns the architecture, without the name of an attention that flags have replaced."""
     from fairseq.models import ARCH_MODEL_REGISTRY
 
     if not arch.endswith("_hybrid") or arch not in ARCH_MODEL_REGISTRY:
         return arch
-    maps = {name: value for name, value in archs.defaults(arch).items() if name.endswith("feature_map")}
-    kept = all(options.get(name, value) == value for name, value in maps.items())
+    sites = {name: value for name, value in archs.defaults(arch).items() if name.removeprefix("fwp_") in SITES}
+    kept = all(options.get(name) == value for name, value in sites.items())
     return arch if kept else arch.removesuffix("_hybrid")
 
 
 def _parameters(options: dict, model: dict) -> int:
-    """The number of parameters, without buffers; shared parameters count once.
+    """Returns the number of parameters, without buffers; shared parameters count once.
 
     A checkpoint of half precision has copies of those that are shared, so that a known model is built to count them.
     """
@@ -163,27 +164,22 @@ def _parameters(options: dict, model: dict) -> int:
     return sum(own.values())
 
 
-def _attention(model: dict, has_encoder: bool) -> dict:
-    """The attention, once if all sites are alike, else per site; fairseq's own models have softmax attention."""
-    from ..models import attention_flags
-    from ..options import OPTIONS
+def _attention(options: dict, parameters: dict) -> dict:
+    """Returns the kinds of attention, separated by slashes if sites differ; fairseq's own models have softmax.
 
-    codes = model.get(attention_flags.BUFFER)
-    text = "softmax" if codes is None else attention_flags.text_of(codes)
-    if text == "softmax":
-        return {"feature_map": text}
-    sites = {}
-    for part in text.split("; "):
-        site, _, flags = part.partition(": ")
-        values = dict(flag.partition("=")[::2] for flag in flags.split())
-        named = (name.replace("_", "-") for name, option in OPTIONS.items() if option.kept == "if chosen")
-        others = [f" with {name} {values[name]}" for name in named if name in values]
-        sites[site] = (values["feature-map"] + "".join(others), values["update-rule"], int(values["d-dot"]))
-    if len(set(sites.values())) == 1 and len(sites) == (3 if has_encoder else 1):
-        (chosen,) = set(sites.values())
-        return dict(zip(("feature_map", "update_rule", "d_dot"), chosen, strict=True))
-    parts = (f"{site}: {name}, {rule}, {width}" for site, (name, rule, width) in sites.items())
-    return {"feature_map": "; ".join(parts)}
+    The width of the features stands apart if all sites have the same attention.
+    """
+    from ..kinds import Attention
+    from ..models import attention_flags
+
+    if attention_flags.BUFFER not in parameters:
+        return {"attention": "softmax"}
+    kinds, widths = zip(*archs.attention_of(options).values(), strict=True)
+    if len({*zip(map(str, kinds), widths, strict=True)}) > 1:
+        return {"attention": archs.joined(kinds, " / ")}
+    kind, width = kinds[0], widths[0]
+    others = {name: value for name, value in kind.changes.items() if name != "d_dot"}
+    return {"attention": str(Attention(kind.kind, others)), "d_dot": width}
 
 
 def _lines(path: Path) -> Iterator[str]:
@@ -193,8 +189,8 @@ def _lines(path: Path) -> Iterator[str]:
 
 
 def _fields_of_logs(paths: list[Path], save_dir: str | None) -> dict:
-    """The best loss and BLEU of all validations, without those of trainings that saved elsewhere than ``save_dir``."""
-    found: dict[str, list[float]] = {"loss": [], "bleu": []}
+    """Returns the best loss and BLEU of all validations of trainings that saved in ``save_dir``."""
+    values_of: dict[str, list[float]] = {"loss": [], "bleu": []}
     curve: dict[int, list] = {}
     for path in paths:
         own = True
@@ -203,14 +199,14 @@ def _fields_of_logs(paths: list[Path], save_dir: str | None) -> dict:
                 own = ast.literal_eval(match[1]) == save_dir
             elif own and (match := _VALIDATION.search(line)):
                 values = _numbers(match[1])
-                for name in found:
+                for name in values_of:
                     if (value := values.get(name, math.nan)) == value:
-                        found[name].append(value)
+                        values_of[name].append(value)
                 if math.isfinite(values.get("num_updates", math.nan)):
                     # A criterion that gives a perplexity and no nll_loss has the likelihood as its loss.
                     nll = values.get("nll_loss", values.get("loss") if "ppl" in values else None)
                     curve[int(values["num_updates"])] = [nll, values.get("bleu")]
-    best = {"valid_loss": min(found["loss"], default=None), "valid_bleu": max(found["bleu"], default=None)}
+    best = {"valid_loss": min(values_of["loss"], default=None), "valid_bleu": max(values_of["bleu"], default=None)}
     best["curve"] = [[updates, *curve[updates]] for updates in sorted(curve)] or None
     return {name: value for name, value in best.items() if value is not None}
 
@@ -228,25 +224,25 @@ def _numbers(text: str) -> dict[str, float]:
 
 
 def _outputs(run: Path, save_dir: Path) -> list[Path]:
-    """Translations in the folder of the training, or in a subfolder in which there is no other training."""
+    """Finds translations in the folder of the training, or in a subfolder in which there is no other training."""
     folders = {run, save_dir} | {path for path in run.iterdir() if path.is_dir() and not any(_save_dirs(path))}
     kinds = ("generate-*.txt", "gen*.out", "translations.*")
     return [path for folder in folders for kind in kinds for path in folder.glob(kind)]
 
 
 def _fields_of_translations(paths: list[Path], test: _Test | None) -> dict:
-    """The score and speed of the newest translations that have a score, or that translate the references' test set."""
-    found: dict = {}
+    """Returns score and speed of the newest translations that have a score, or that translate the test set."""
+    newest: dict = {}
     for path in sorted(paths, key=lambda path: path.stat().st_mtime):
         speed = None
         for line in _lines(path):
             if match := _TRANSLATED.search(line):
                 speed = float(match[1])
             elif (match := _SCORE.match(line)) and test is None:
-                found = {"bleu": float(match[2]), "scorer": _SCORERS[match[1]], "sentences_per_second": speed}
+                newest = {"bleu": float(match[2]), "scorer": _SCORERS[match[1]], "sentences_per_second": speed}
         if test is not None and (scored := _scored(path, test)):
-            found = scored | {"sentences_per_second": speed}
-    return found
+            newest = scored | {"sentences_per_second": speed}
+    return newest
 
 
 def _scored(path: Path, test: _Test) -> dict | None:
@@ -268,14 +264,14 @@ def _scored(path: Path, test: _Test) -> dict | None:
 
 
 def _by_length(path: Path, hypotheses: list[str], references: list[str], metric) -> list[tuple[int, int, float]]:
-    """BLEU of equal shares of the sentences, each with the fewest and the most tokens of its sources (S- lines)."""
-    found = {int(match[1]): len(match[2].split()) for line in _lines(path) if (match := _SOURCE.match(line))}
-    order = sorted(found, key=found.get)
+    """Scores equal shares of the sentences, each with the fewest and the most tokens of its sources (S- lines)."""
+    lengths = {int(match[1]): len(match[2].split()) for line in _lines(path) if (match := _SOURCE.match(line))}
+    order = sorted(lengths, key=lengths.get)
     if len(order) != len(references):
         return []
     scores = []
     for n in range(_SHARES):
         if share := order[len(order) * n // _SHARES : len(order) * (n + 1) // _SHARES]:
             texts, expected = ([column[number] for number in share] for column in (hypotheses, references))
-            scores.append((found[share[0]], found[share[-1]], metric.corpus_score(texts, [expected]).score))
+            scores.append((lengths[share[0]], lengths[share[-1]], metric.corpus_score(texts, [expected]).score))
     return scores

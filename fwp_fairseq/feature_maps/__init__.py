@@ -16,9 +16,6 @@ FEATURE_MAPS: dict[str, type[FeatureMap]] = {
     cls.name: cls for cls in (Elu, Dpfp, Favor, Relu, T2r, Hedgehog, Rfa, Identity)
 }
 
-# The names that tables and figures have, such as DPFP.
-TITLES = {name: cls.title.partition(",")[0].removesuffix("-nu") for name, cls in FEATURE_MAPS.items()}
-
 # The parameters that set the width of a map (nu, m, ...), with their help texts.
 PARAMETERS: dict[str, str] = {}
 for _map in FEATURE_MAPS.values():
@@ -27,7 +24,6 @@ for _map in FEATURE_MAPS.values():
 __all__ = [
     "FEATURE_MAPS",
     "PARAMETERS",
-    "TITLES",
     "FeatureMap",
     "LearnedMap",
     "RandomFeatures",

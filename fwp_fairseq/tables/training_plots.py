@@ -1,6 +1,5 @@
 """The plots of ``fwp table``: a score of trainings over their attention, d_dot or updates, or the length of sources."""
 
-import re
 from collections import Counter
 from textwrap import fill
 
@@ -18,18 +17,17 @@ _SCORES = (("bleu", "BLEU"), ("valid_bleu", "validation BLEU"), ("valid_loss", _
 _AXIS, _TURNED = 72, 40  # characters below an axis, and of a line of a name that is turned
 
 
-def plot(rows: list[dict], axis: str | None = None, titles: dict[str, str] | None = None) -> Plot:
+def plot(rows: list[dict], axis: str | None = None) -> Plot:
     """Draws the rows over ``axis``; by default over d_dot where there are several, else over attention.
 
-    ``titles`` maps feature maps to the names that readers know. Trainings that differ in any option but d_dot have
-    lines of their own.
+    Trainings that differ in any option but d_dot have lines of their own.
 
     Raises ValueError, which names what is missing, if there is nothing to draw.
     """
     if axis is None:
         axis = "d_dot" if len({row["d_dot"] for row in rows} - {None}) > 1 else "attention"
     drawn = {"d_dot": _over_d_dot, "attention": _over_attention, "updates": _over_updates, "length": _over_length}[axis]
-    labels = _labels(rows, titles or {})
+    labels = _labels(rows)
     if axis in ("updates", "length"):
         alike = Counter(labels)
         labels = [
@@ -39,21 +37,17 @@ def plot(rows: list[dict], axis: str | None = None, titles: dict[str, str] | Non
     return drawn([(labels[number], row) for number, row in enumerate(rows)])
 
 
-def _labels(rows: list[dict], titles: dict[str, str]) -> list[str]:
+def _labels(rows: list[dict]) -> list[str]:
     """Names the attention of each row, and where rows of other options have the same, the first row of its line."""
-
-    def text(row: dict) -> str:
-        maps = re.sub(r"\w+", lambda match: titles.get(match[0], match[0]), row["feature_map"])
-        return maps if row["update_rule"] in (None, "sum") else f"{maps}, {row['update_rule'].replace('_', ' ')} rule"
-
     lines: dict[str, dict] = {}
     for row in rows:
-        lines.setdefault(text(row), {}).setdefault(row["line"], row["name"])
-    return [text(row) if len(lines[text(row)]) < 2 else f"{text(row)}, {lines[text(row)][row['line']]}" for row in rows]
+        lines.setdefault(row["attention"], {}).setdefault(row["line"], row["name"])
+    names = [(row["attention"], lines[row["attention"]], row["line"]) for row in rows]
+    return [text if len(several) < 2 else f"{text}, {several[line]}" for text, several, line in names]
 
 
 def _scored(labelled: list[tuple[str, dict]]) -> tuple[str, list[tuple[str, dict, tuple]]]:
-    """The title of the score that most trainings have, and each row that has it, with its mean and deviation."""
+    """Returns the title of the score that most trainings have, and each row that has it with mean and deviation."""
     value, title = max(_SCORES, key=lambda score: sum(row[score[0]] is not None for _, row in labelled))
     shown = [(label, row, (row[value], row["spread"].get(value))) for label, row in labelled if row[value] is not None]
     if not shown:

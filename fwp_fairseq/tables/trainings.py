@@ -6,7 +6,7 @@ from .training_plots import plot
 _MEANS = ("valid_loss", "valid_bleu", "bleu", "train_seconds", "sentences_per_second")
 # What a record has, or None in place of what is not known of its training.
 FIELDS = (
-    *("name", "arch", "feature_map", "update_rule", "d_dot", "parameters", "updates", "seed", "recipe", "line"),
+    *("name", "arch", "attention", "d_dot", "parameters", "updates", "seed", "recipe", "line"),
     *("scorer", "curve", "by_length", *_MEANS),
 )
 
@@ -14,8 +14,13 @@ FIELDS = (
 def _key(record: dict) -> tuple:
     """Returns what the records of a row have in common: everything but the seed."""
     # False sorts before True, so softmax attention comes first.
-    attention = (record["feature_map"] != "softmax", record["update_rule"], record["feature_map"])
-    return (*attention, record["d_dot"] or 0, record["updates"], record["recipe"])
+    return (
+        record["attention"] != "softmax",
+        record["attention"],
+        record["d_dot"] or 0,
+        record["updates"],
+        record["recipe"],
+    )
 
 
 def _combined(records: list[dict]) -> dict:
@@ -42,8 +47,7 @@ TRAININGS = Table(
     columns={
         "training": _or_dash("name"),
         "model": _or_dash("arch"),
-        "attention": lambda r: r["feature_map"],
-        "update rule": _or_dash("update_rule"),
+        "attention": lambda record: record["attention"],
         "d_dot": _or_dash("d_dot"),
         "parameters": number("parameters", ","),
         "updates": number("updates", ","),

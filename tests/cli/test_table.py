@@ -7,8 +7,9 @@ from unittest import mock
 import pytest
 import torch
 
-from fwp_fairseq.cli.trainings import _parameters
-from fwp_fairseq.feature_maps import TITLES
+from fwp_fairseq.cli import archs
+from fwp_fairseq.cli.plugin import import_plugin
+from fwp_fairseq.cli.trainings import _parameters, _shown
 from fwp_fairseq.tables.plot import Line, Plot, Series, draw
 from fwp_fairseq.tables.render import markdown
 from fwp_fairseq.tables.table import grid, run_rows
@@ -25,22 +26,22 @@ def trainings(*found):
 
 def test_trainings_that_differ_in_an_option_have_lines_of_their_own():
     """Here in the learning rate: a line leads over d_dot alone, and has the field's names."""
-    dpfp = {"feature_map": "dpfp", "update_rule": "gated_delta", "updates": 20}
+    dpfp = {"attention": "dpfp,update-rule=gated_delta", "updates": 20}
     rows = trainings(
         dpfp | {"line": "slow", "d_dot": 64, "bleu": 30.0, "curve": CURVE},
         dpfp | {"line": "slow", "d_dot": 128, "bleu": 31.0, "curve": CURVE},
         dpfp | {"line": "fast", "d_dot": 64, "bleu": 32.0},
-        {"feature_map": "elu", "update_rule": "sum", "d_dot": 64, "bleu": 29.0, "updates": 20},
+        {"attention": "elu", "d_dot": 64, "bleu": 29.0, "updates": 20},
     )
     rows = run_rows(TRAININGS, "trainings", rows)
-    drawn = plot(rows, "d_dot", TITLES)
+    drawn = plot(rows, "d_dot")
     assert {series.label: {x: y for x, (y, _) in series.points.items()} for series in drawn.series} == {
-        "ELU+1": {64: 29},
-        "DPFP, gated delta rule, 0": {64: 30, 128: 31},
-        "DPFP, gated delta rule, 2": {64: 32},
+        "elu": {64: 29},
+        "dpfp,update-rule=gated_delta, 0": {64: 30, 128: 31},
+        "dpfp,update-rule=gated_delta, 2": {64: 32},
     }
-    curves = [series.label for series in plot(rows, "updates", TITLES).series]
-    assert curves == ["DPFP, gated delta rule, 0, d_dot 64", "DPFP, gated delta rule, 0, d_dot 128"]
+    curves = [series.label for series in plot(rows, "updates").series]
+    assert curves == ["dpfp,update-rule=gated_delta, 0, d_dot 64", "dpfp,update-rule=gated_delta, 0, d_dot 128"]
 
 
 def test_names_at_the_lines_and_markers_do_not_overlap():
@@ -65,8 +66,15 @@ def test_names_at_the_lines_and_markers_do_not_overlap():
         draw(Plot(x="d_dot", y="BLEU", series=series, log_x=0), "png")
 
 
+def test_a_hybrid_whose_attention_was_replaced_is_not_named_so():
+    import_plugin()
+    arch = "fwp_transformer_tiny_hybrid"
+    assert _shown(arch, archs.defaults(arch)) == arch
+    assert _shown(arch, archs.defaults(arch) | {"fwp_decoder": "dpfp"}) == "fwp_transformer_tiny"
+
+
 def test_what_cannot_be_drawn_is_said():
-    rows = run_rows(TRAININGS, "trainings", trainings({"feature_map": "softmax", "updates": 20}))
+    rows = run_rows(TRAININGS, "trainings", trainings({"attention": "softmax", "updates": 20}))
     for axis, named in (("d_dot", "found none"), ("updates", "expected logs"), ("length", "--references")):
         with pytest.raises(ValueError, match=named):
             plot(rows, axis)
@@ -95,8 +103,8 @@ def test_names_below_an_axis_do_not_overlap_and_lines_have_colours_of_their_own(
     from matplotlib.colors import to_rgba
     from matplotlib.figure import Figure
 
-    sites = "decoder: elu with output-norm rms, delta, 48; encoder: elu with output-norm rms, delta, 48"
-    row = {"feature_map": sites, "update_rule": None, "d_dot": None, "bleu": 30.0, "valid_bleu": None}
+    sites = "delta,d-dot=48,passes=both-ways / delta,d-dot=48,window=16 / softmax,source-window=64"
+    row = {"attention": sites, "d_dot": None, "bleu": 30.0, "valid_bleu": None}
     rows = [row | {"name": f"training {n}", "line": n, "valid_loss": None, "spread": {}} for n in range(count)]
     save = Figure.savefig
 

@@ -66,7 +66,7 @@ def test_save_dirs_become_rows(own, capsys):
     folder, results = own
     softmax, dpfp = rows(table(capsys, "--results", folder, "--format", "csv"))
     assert (dpfp["training"], dpfp["seeds"]) == ("dpfp-seed1, dpfp-seed2", "1, 2")
-    assert (dpfp["attention"], dpfp["update rule"], dpfp["d_dot"], dpfp["updates"]) == ("dpfp", "sum", "64", "4")
+    assert (dpfp["attention"], dpfp["d_dot"], dpfp["updates"]) == ("dpfp", "64", "4")
     # The loss is the best of all validations, averaged over the seeds.
     losses = [
         float(loss) for loss in re.findall(r"valid on 'valid' subset \| loss ([\d.]+)", results[0].err + results[0].out)
@@ -81,7 +81,7 @@ def test_save_dirs_become_rows(own, capsys):
     assert (softmax["training"], softmax["model"]) == ("stock", "transformer_iwslt_de_en")
     assert softmax["attention"] == "softmax" and float(softmax["decoding, sentences/s"]) > 0
     # Fields that are not known are empty.
-    assert softmax["d_dot"] == softmax["update rule"] == softmax["valid BLEU"] == dpfp["BLEU"] == ""
+    assert softmax["d_dot"] == softmax["valid BLEU"] == dpfp["BLEU"] == ""
     assert "fairseq-generate's own, of tokens" in table(capsys, "--results", folder)
 
 
@@ -122,7 +122,7 @@ def test_curves_and_lengths_come_from_logs_and_translations(tools, own, tmp_path
     points = {series["label"]: series["points"] for series in curves["series"]}
     assert len(points) == 2 and all(list(found) == ["2", "4"] for found in points.values())
     losses = re.findall(r"valid on 'valid' subset \| loss [\d.]+ \| nll_loss ([\d.]+)", results[0].err + results[0].out)
-    assert [loss for loss, _ in points["DPFP"].values()] == [*map(float, losses[:2])]
+    assert [loss for loss, _ in points["dpfp"].values()] == [*map(float, losses[:2])]
     assert curves["y"] == "validation: -log2 p(token), bits"
     references = ("--references", tools.folder / "raw/val.de")
     lengths = drawn_over(capsys, "length", folder, tmp_path / "length.svg", *references)
@@ -145,4 +145,4 @@ def test_plot_in_every_format(own, tmp_path, capsys):
     assert svg["y"] == "validation loss of the criterion, bits per token"
     assert svg["x"] == "d_dot, features of each head"
     assert [line["label"] for line in svg["lines"]] == ["softmax"]
-    assert [(series["label"], list(series["points"])) for series in svg["series"]] == [("DPFP", ["64"])]
+    assert [(series["label"], list(series["points"])) for series in svg["series"]] == [("dpfp", ["64"])]
