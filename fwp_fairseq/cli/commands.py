@@ -8,7 +8,7 @@ from pathlib import Path
 from ..files import named
 from ..text import printable
 from .errors import CommandError
-from .processes import die_with_parent, environment
+from .processes import die_with_parent, started
 from .progress import Progress
 
 _LONGEST_ERROR = 500  # characters
@@ -32,7 +32,7 @@ def run(*words: object, **keywords) -> None:
 
 
 def ending(log: Path) -> str:
-    """Where the output of a command is that failed, and its last line, in which fairseq names the cause."""
+    """Returns the log of a command that failed, and its last line, in which fairseq names the cause."""
     last = log.read_text(encoding="utf-8", errors="replace").rstrip().rpartition("\n")[2]
     last = printable(last)
     if len(last) > _LONGEST_ERROR:  # the cause is at its beginning, the advice at its end
@@ -50,7 +50,7 @@ def logged(log: Path, *words: object) -> None:
 
 
 def tool(name: str, *words: object) -> list[object]:
-    """A command of fairseq's."""
+    """Returns a command of fairseq's."""
     return [sys.executable, "-m", f"fairseq_cli.{name}", *words]
 
 
@@ -60,17 +60,10 @@ def fwp(*words: object) -> list[object]:
 
 def follow(words: list[str], log, progress: Progress) -> int:
     """Runs the command, copies its output to the file ``log`` and says how far it is; returns its status."""
-    with subprocess.Popen(
-        words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace", env=environment(),
-        preexec_fn=die_with_parent,
-    ) as run:  # fmt: skip
-        try:
-            for line in run.stdout:
-                with named(log.name):
-                    log.write(line)
-                    log.flush()
-                progress.line(line)
-        except BaseException:
-            run.terminate()
-            raise
-    return run.returncode
+    with started(words) as process:
+        for line in process.stdout:
+            with named(log.name):
+                log.write(line)
+                log.flush()
+            progress.line(line)
+    return process.returncode

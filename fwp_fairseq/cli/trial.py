@@ -1,11 +1,10 @@
 """The seconds that an update of a training takes, by a few updates that are not kept."""
 
-import subprocess
 import tempfile
 import time
 from pathlib import Path
 
-from .processes import die_with_parent, environment
+from .processes import started
 from .progress import parse
 
 UPDATES = 12
@@ -23,20 +22,12 @@ def seconds_per_update(words: list[str], kept: Path) -> float | None:
             return float(kept.read_text())
         except ValueError:
             kept.unlink()
-    times = []
     with tempfile.TemporaryDirectory() as folder:
         more = ["--save-dir", folder, "--no-save", "--disable-validation", "--max-update", UPDATES, "--log-interval", 1]
         more += ["--stop-time-hours", 0]  # no limit of time
-        with subprocess.Popen(
-            [*words, *map(str, more)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace",
-            env=environment(), preexec_fn=die_with_parent,
-        ) as run:  # fmt: skip
-            try:
-                times = [time.monotonic() for line in run.stdout if (parse(line) or [""])[0] == "train_inner"]
-            except BaseException:
-                run.terminate()
-                raise
-    if run.returncode or len(times) < _SKIPPED + 2:
+        with started([*words, *map(str, more)]) as process:
+            times = [time.monotonic() for line in process.stdout if (parse(line) or [""])[0] == "train_inner"]
+    if process.returncode or len(times) < _SKIPPED + 2:
         return None
     seconds = (times[-1] - times[_SKIPPED]) / (len(times) - 1 - _SKIPPED)
     kept.write_text(f"{seconds:.6f}\n")

@@ -7,14 +7,18 @@ Each file says what the user sees (Symptom), why (Cause) and which test brings i
 imported. docs/reliability.md has a table of them. Importing this package imports all of them.
 """
 
+import contextlib
 import functools
 import importlib
 import sys
-from collections.abc import Callable
-
-from fairseq.models import BaseFairseqModel
+from collections.abc import Callable, Iterator
+from unittest import mock
 
 from .. import compat  # noqa: F401  (fairseq has to run before it can be mended)
+
+# isort: split
+from fairseq import checkpoint_utils
+from fairseq.models import BaseFairseqModel
 
 # The classes of this plugin's models that this process has built.
 _BUILT: set[type] = set()
@@ -52,9 +56,17 @@ def initialize_and_note(initialize, self, *args, **kwargs):
 
 
 def program(name: str):
-    """The module of ``fairseq_cli`` if this process runs it, else None; with ``python -m`` it is ``__main__``."""
+    """Returns the module of ``fairseq_cli`` if this process runs it, else None; ``python -m`` calls it ``__main__``."""
     main, name = sys.modules["__main__"], f"fairseq_cli.{name}"
     return main if getattr(main.__spec__, "name", None) == name else sys.modules.get(name)
+
+
+@contextlib.contextmanager
+def read_states(change: Callable[[dict], dict]) -> Iterator[None]:
+    """Hands each checkpoint that fairseq reads within the block to ``change``, and on what that returns."""
+    read = checkpoint_utils.load_checkpoint_to_cpu
+    with mock.patch.object(checkpoint_utils, "load_checkpoint_to_cpu", lambda *a, **k: change(read(*a, **k))):
+        yield
 
 
 # In this order: of two that are around the same function of fairseq, the later one is the outer one.

@@ -7,14 +7,12 @@ Test: tests/fairseq_tools/test_checkpoints.py::test_decoding_with_another_dictio
 
 import hashlib
 import logging
-from unittest import mock
 
-from fairseq import checkpoint_utils
 from fairseq.data import Dictionary
 from fairseq.tasks import FairseqTask
 from fairseq.trainer import Trainer
 
-from . import around
+from . import around, read_states
 
 logger = logging.getLogger(__name__)
 
@@ -24,7 +22,7 @@ _KINDS = {"src_dict": "source ", "tgt_dict": "target ", "dictionary": ""}
 
 
 def _describe(task: FairseqTask) -> dict[str, str]:
-    """The number of entries and a digest of them for each dictionary of a translation or language-modelling task.
+    """Describes each dictionary of a translation or language-modelling task by its number of entries and a digest.
 
     Other tasks are left alone; the dictionaries of a multilingual task, for example, depend on the language pair.
     They are described once, as they are before a model is built: some tasks (online_backtranslation) and models
@@ -32,13 +30,13 @@ def _describe(task: FairseqTask) -> dict[str, str]:
     """
     if _DESCRIBED in vars(task):
         return getattr(task, _DESCRIBED)
-    found = vars(task)[_DESCRIBED] = {}
+    descriptions = vars(task)[_DESCRIBED] = {}
     for name in _KINDS:
         dictionary = getattr(task, name, None)
         if isinstance(dictionary, Dictionary):
             digest = hashlib.sha256("\n".join(dictionary.symbols).encode("utf-8", "surrogatepass")).hexdigest()
-            found[name] = f"{len(dictionary)} entries, sha256 {digest[:12]}"
-    return found
+            descriptions[name] = f"{len(dictionary)} entries, sha256 {digest[:12]}"
+    return descriptions
 
 
 def _difference(task: FairseqTask, remembered: object) -> str | None:
@@ -80,10 +78,8 @@ def load_and_check(load, self, filename, reset_optimizer=False, *args, **kwargs)
     When only the parameters are loaded (--reset-optimizer, --finetune-from-model), other dictionaries may be intended,
     so a difference is a warning only.
     """
-    read = checkpoint_utils.load_checkpoint_to_cpu
 
-    def read_and_check(*args, **kwargs):
-        state = read(*args, **kwargs)
+    def checked(state: dict) -> dict:
         problem = _difference(self.task, (state.get("task_state") or {}).get(KEY))
         if problem and not reset_optimizer:
             sizes = (text.partition(" ")[0] for text in problem.partition("expected ")[2].split(", actual "))
@@ -95,5 +91,5 @@ def load_and_check(load, self, filename, reset_optimizer=False, *args, **kwargs)
             logger.warning(f"{filename}: {problem}")
         return state
 
-    with mock.patch.object(checkpoint_utils, "load_checkpoint_to_cpu", read_and_check):
+    with read_states(checked):
         return load(self, filename, reset_optimizer, *args, **kwargs)

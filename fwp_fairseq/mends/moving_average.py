@@ -5,13 +5,10 @@ Cause: fairseq averages all of a model's state, deletes parameters that it reads
 Test: tests/fairseq_tools/test_interrupted.py::test_ends_as_if_uninterrupted[ema]
 """
 
-from unittest import mock
-
-from fairseq import checkpoint_utils
 from fairseq.models.ema.ema import EMA
 from fairseq.trainer import Trainer
 
-from . import around
+from . import around, read_states
 
 
 @around(EMA, "__init__", ours=True)
@@ -25,14 +22,12 @@ def load_with_average(load, self, filename, *args, **kwargs):
     """Lets the average of a checkpoint that has none begin with its parameters."""
     if not self.cfg.ema.store_ema:
         return load(self, filename, *args, **kwargs)
-    read = checkpoint_utils.load_checkpoint_to_cpu
 
-    def read_with_average(*args, **kwargs):
-        state = read(*args, **kwargs)
+    def with_average(state: dict) -> dict:
         state["extra_state"].setdefault("ema", dict(state["model"]))
         return state
 
-    with mock.patch.object(checkpoint_utils, "load_checkpoint_to_cpu", read_with_average):
+    with read_states(with_average):
         return load(self, filename, *args, **kwargs)
 
 

@@ -55,11 +55,9 @@ def train(run: TranslationRun, gpus: Gpus) -> list[str]:
     if preset.fp16 and gpus:
         flags["--fp16"] = True
     freq = update_freq(preset, str(run.user_flags.get("--max-tokens", flags["--max-tokens"])), world)
-    flags |= {"--update-freq": freq, "--seed": run.seed, "--save-dir": f"{run.path}/checkpoints"}
-    flags |= {"--num-workers": 2 if gpus else 0, "--log-format": "json"}
+    flags |= {"--update-freq": freq, "--num-workers": 2 if gpus else 0}
     flags |= device(gpus) or {"--distributed-world-size": world}
-    task = ["--task", "translation", *words_of(_direction(preset))]
-    return ["fairseq-train", f"{run.data}/bin", *USER_DIR, *task, *run.train_words(flags)]
+    return run.training({"--task": "translation"} | _direction(preset), flags)
 
 
 def configuration(run: TranslationRun, gpus: Gpus) -> dict:
@@ -76,7 +74,7 @@ def average(run: TranslationRun) -> list[str]:
 
 
 def decode(tool: str, run: Run, checkpoint: Path, flags: dict, on_gpu: bool) -> list[str]:
-    """A command of fairseq's that translates with the pieces of Multi30k or of another prepared corpus."""
+    """Returns a command of fairseq's that translates with the pieces of Multi30k or of another prepared corpus."""
     pieces = {"--bpe": "sentencepiece", "--sentencepiece-model": run.data / corpus.SENTENCEPIECE}
     flags = {"--path": checkpoint, **pieces, **flags, **device(on_gpu)}
     return [tool, f"{run.data}/bin", *USER_DIR, *words_of(flags)]
@@ -91,7 +89,7 @@ def generate(run: TranslationRun, gpus: Gpus) -> list[str]:
 
 
 def bleu(run: TranslationRun) -> list[str]:
-    """BLEU of the detokenised translations against the raw references."""
+    """Builds the command that scores the detokenised translations against the raw references."""
     preset, command = run.preset, ["fwp", "bleu", "--hypotheses", str(run.generated)]
     command += ["--references", str(run.reference)]
     return [*command, "--compound-split"] if preset.compound_split else command

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ..commands import flags_of, words_of
+from ..commands import USER_DIR, flags_of, words_of
 from ..folder import RecipeError
 from .preset import Preset
 
@@ -42,10 +42,11 @@ class Run:
             raise RecipeError(f"{output}: no such file; python -m scripts.experiments {experiment} {made} makes it")
         return output
 
-    def train_words(self, flags: dict) -> list[str]:
-        """Returns fairseq-train's arguments: these flags and the user's, which replace those of the same name."""
-        own = {flag: value for flag, value in flags.items() if flag not in self.user_flags}
-        return [*words_of(own), *self.more]
+    def training(self, task: dict, flags: dict) -> list[str]:
+        """Returns the command of the training; the user's flags replace ``flags`` of the same name."""
+        every = {"--seed": self.seed, "--save-dir": f"{self.path}/checkpoints", "--log-format": "json"}
+        own = {flag: value for flag, value in (flags | every).items() if flag not in self.user_flags}
+        return ["fairseq-train", f"{self.data}/bin", *USER_DIR, *words_of(task | own), *self.more]
 
 
 def settings(flags: dict, distribution: Iterable[str]) -> dict:

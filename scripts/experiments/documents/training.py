@@ -5,28 +5,18 @@ import os
 from pathlib import Path
 
 from fwp_fairseq.cli.progress import parse
-from scripts.common.commands import DIRECTION, USER_DIR
+from scripts.common.commands import DIRECTION
 from scripts.common.runner.run import Run
 from scripts.common.runner.work import Work
 
 
 def train_command(run: Run, device: dict) -> list[str]:
-    flags = {
-        "--task": "translation",
-        **DIRECTION,
-        **run.preset.training,
-        **run.row.flags,
-        "--seed": run.seed,
-        "--save-dir": f"{run.path}/checkpoints",
-        "--num-workers": 0,
-        "--log-format": "json",
-        **device,
-    }
-    return ["fairseq-train", f"{run.data}/bin", *USER_DIR, *run.train_words(flags)]
+    flags = run.preset.training | run.row.flags | {"--num-workers": 0} | device
+    return run.training({"--task": "translation"} | DIRECTION, flags)
 
 
 def best(run: Run) -> Path:
-    """The checkpoint with the least validation loss."""
+    """Returns the checkpoint with the least validation loss."""
     return run.path / "checkpoints/checkpoint_best.pt"
 
 
@@ -38,7 +28,7 @@ def read_curve(run: Run) -> dict[int, dict]:
 
 
 def _cpu_seconds(pid: int) -> float:
-    """The CPU time of a process and of its ended children, as Linux's /proc has it."""
+    """Returns the CPU time of a process and of its ended children, as Linux's /proc has it."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")
 

@@ -53,7 +53,7 @@ def streams_of_a_process(size: Size, gpus: Gpus) -> int:
 
 
 def _own_training(run: LanguageModelRun) -> dict:
-    """The flags of some rows only. Every update of every row reads the same number of tokens."""
+    """Returns the flags of some rows only. Every update of every row reads the same number of tokens."""
     if run.row.mem_len is not None:
         several = run.size.length // run.length
         return run.preset.transformer_xl | ({"--update-freq": several} if several > 1 else {})
@@ -71,14 +71,10 @@ def train(run: LanguageModelRun, gpus: Gpus = ()) -> list[str]:
         **run.preset.training,
         "--max-update": size.updates,
         **_own_training(run),
-        "--seed": run.seed,
-        "--save-dir": f"{run.path}/checkpoints",
         "--num-workers": 1 if gpus else 0,
-        "--log-format": "json",
         **(device(gpus) or {"--distributed-world-size": len(gpus)}),
     }
-    task = ["--task", "fwp_language_modeling"]
-    return ["fairseq-train", f"{run.data}/bin", *USER_DIR, *task, *run.train_words(flags)]
+    return run.training({"--task": "fwp_language_modeling"}, flags)
 
 
 def configuration(run: LanguageModelRun) -> dict:
