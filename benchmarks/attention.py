@@ -41,21 +41,21 @@ def main(argv: list[str] | None = None) -> int:
     for case in session.until_deadline(cases):
         decoding = case.part in ("decode", "reorder")
         if decoding:
-            found = decode_step.measure(case, arguments.device, seconds, list(implementations))
+            measured = decode_step.measure(case, arguments.device, seconds, list(implementations))
         else:
-            found = earlier.added(operators.measure(case, arguments.device, seconds, implementations), case)
-        if "ours" in found["refused"]:
-            session.failed.append(found["refused"]["ours"])
+            measured = earlier.added(operators.measure(case, arguments.device, seconds, implementations), case)
+        if "ours" in measured["refused"]:
+            session.failed.append(measured["refused"]["ours"])
             continue
-        ours = found["seconds"]["ours"]
-        ratios = {name: ours / other for name, other in found["seconds"].items() if name != "ours"}
+        ours = measured["seconds"]["ours"]
+        ratios = {name: ours / other for name, other in measured["seconds"].items() if name != "ours"}
         cells = [f"{case.name:42} {ours * 1e3:9.3f} ms", *(f"{name} {ratio:.3g}" for name, ratio in ratios.items())]
-        cells.append(f"fastest: {min(found['seconds'], key=found['seconds'].get)}")
+        cells.append(f"fastest: {min(measured['seconds'], key=measured['seconds'].get)}")
         print("  ".join(cells), flush=True)
         session.record(
             table="decode-step" if decoding else "attention", part=case.part, dtype=case.dtype,
             rule=case.rule, rows=case.rows, length=case.length, d_dot=case.d_dot,
-            ratios=ratios, threads=1, capability=session.capability, **found,
+            ratios=ratios, threads=1, capability=session.capability, **measured,
         )  # fmt: skip
     earlier.end()
     return session.status()

@@ -44,7 +44,7 @@ class Case:
         return "elu" if self.d_dot == WIDTH else "dpfp"
 
     def small(self) -> "Case":
-        """The case with one batch row, for the check; it has more than two chunks if the case has more than one."""
+        """Returns the case with one batch row, for the check, of more than two chunks if the case has more than one."""
         return replace(self, rows=HEADS, length=min(self.length, 320))
 
 

@@ -70,7 +70,7 @@ def _graph(calls: list[Call]) -> Callable[[], float]:
 
 
 def _events(calls: list[Call]) -> Callable[[], float]:
-    """Like :func:`_graph` for calls that cannot be captured; launches count where they take longer than the work."""
+    """Times calls that cannot be captured; launches count where they take longer than the work."""
     begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
 
     def once() -> float:
@@ -111,7 +111,7 @@ def fastest(calls: Calls, device: str, seconds: float, eager: Collection[str] = 
     of the whole list, whose calls should have different inputs that together exceed the cache; those of ``eager`` names
     are launched one by one instead.
     """
-    made = {name: _timer(given, device, name in eager) for name, given in calls.items()}
+    made = {name: _timer(several, device, name in eager) for name, several in calls.items()}
     timers = {name: timer for name, (timer, _) in made.items()}
     best, spent, repeats = ({name: start for name in timers} for start in (float("inf"), 0.0, 0))
     while waiting := [name for name in timers if spent[name] < seconds and repeats[name] < _MOST_REPEATS]:

@@ -45,21 +45,21 @@ def _documents(pairs: list, length: int, joined: bool) -> list:
 
     Their sources are either joined in the same way, or that of the last pair alone.
     """
-    found, source, target = [], [], []
-    for one, other in pairs:
-        source, target = source + one, target + other
+    documents, source, target = [], [], []
+    for sentence, other in pairs:
+        source, target = source + sentence, target + other
         if len(target) >= length - 1:
-            found.append(((source if joined else one)[: length - 1], target[: length - 1]))
+            documents.append(((source if joined else sentence)[: length - 1], target[: length - 1]))
             source, target = [], []
-    return found
+    return documents
 
 
 def dictionary(size: int) -> Dictionary:
-    """A dictionary of fairseq's special symbols and ``size`` others."""
-    found = Dictionary()
+    """Returns a dictionary of fairseq's special symbols and ``size`` others."""
+    words = Dictionary()
     for number in range(size):
-        found.add_symbol(f"piece{number}")
-    return found
+        words.add_symbol(f"piece{number}")
+    return words
 
 
 def load(data: str, vocabulary: int | None = None) -> tuple[Dictionary, LanguagePairDataset]:

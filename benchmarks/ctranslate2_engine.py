@@ -41,7 +41,7 @@ def _translator(task, case: ModelCase, row: str, model):
 
 
 def _symbols(task, tokens: torch.Tensor) -> list[list[str]]:
-    """The symbols of each row of a batch, without pads and ends of sentence: CTranslate2 adds these."""
+    """Returns the symbols of each row of a batch, without pads and ends of sentence: CTranslate2 adds these."""
     words = task.source_dictionary
     return [[words[token] for token in row.tolist() if token not in (words.pad(), words.eos())] for row in tokens]
 
@@ -52,10 +52,10 @@ def prepare(task, case: ModelCase, row: str, model, beam: int) -> Callable[[dict
 
     def translate(sample: dict, length: int) -> int:
         sources = _symbols(task, sample["net_input"]["src_tokens"])
-        found = translator.translate_batch(
+        results = translator.translate_batch(
             sources, beam_size=beam, min_decoding_length=length, max_decoding_length=length, max_input_length=0,
         )  # fmt: skip
-        return sum(len(one.hypotheses[0]) for one in found)
+        return sum(len(result.hypotheses[0]) for result in results)
 
     return translate
 
@@ -72,8 +72,8 @@ def check(task, case: ModelCase, row: str) -> None:
     scored = _translator(task, case, row, model.float()).score_batch(
         _symbols(task, sample["net_input"]["src_tokens"]), _symbols(task, targets)
     )
-    for line, one in enumerate(scored):
-        found = torch.tensor(one.log_probs).double()  # of the end of sentence, too
-        error = (found - expected[line, : len(found)]).abs().max().item()
+    for line, score in enumerate(scored):
+        log_probs = torch.tensor(score.log_probs).double()  # of the end of sentence, too
+        error = (log_probs - expected[line, : len(log_probs)]).abs().max().item()
         if not error <= TYPES[row][1]:
             raise Refused(f"{row}, {case.name}: error of a token's log probability {error:.1e}")

@@ -54,8 +54,8 @@ def _ours_reordered(cache, order: Tensor):
 
 def _by_state(case: Case, state, x: dict[str, Tensor]):
     operator = ops.sum_rule if case.rule == "sum" else ops.delta_rule
-    given = [y for y in _given(case, x) if y is not None]
-    return operator(*given, feature_map=phi(case), initial_state=state, return_state=True)
+    operands = [y for y in _given(case, x) if y is not None]
+    return operator(*operands, feature_map=phi(case), initial_state=state, return_state=True)
 
 
 class _Keys:
@@ -100,7 +100,7 @@ DECODERS = {
 
 
 def _inputs(case: Case, device: str) -> tuple[dict[str, Tensor], list[dict[str, Tensor]]]:
-    """The inputs of the history, and those of each step."""
+    """Returns the inputs of the history, and those of each step."""
     before = max(case.length - STEPS // 2, 0)
     x = inputs(replace(case, length=before + STEPS), device)
     return _at(x, slice(before)), [_at(x, slice(t, t + 1)) for t in range(before, before + STEPS)]
@@ -113,10 +113,10 @@ def check(name: str, decoder: Decoder, case: Case, device: str) -> dict[str, flo
     order = torch.tensor([1, 1], device=device)
     try:
         state = decoder.reorder(decoder.begin(small, history), order)
-        found = []
+        outputs = []
         for x in steps:
             out, state = decoder.step(small, state, x)
-            found.append(out)
+            outputs.append(out)
     except Exception as error:
         raise Refused(f"{name}, {case.name}: {type(error).__name__}: {str(error)[:200]}") from error
     moved = {key: y[order] for key, y in history.items()}
@@ -124,7 +124,7 @@ def check(name: str, decoder: Decoder, case: Case, device: str) -> dict[str, flo
     if case.rule == "sum" or name.startswith("softmax"):
         del whole["beta"]
     expected = IMPLEMENTATIONS.get(name, IMPLEMENTATIONS["ours"]).oracle(small, **whole)[:, -STEPS:]
-    error = Errors(*(measure(torch.cat(found, 1).double().cpu(), expected) for measure in (rms, largest)))
+    error = Errors(*(measure(torch.cat(outputs, 1).double().cpu(), expected) for measure in (rms, largest)))
     limit = (LARGEST if name == "ours" else PEERS)[case.dtype].values
     if not error.largest <= limit:
         raise Refused(f"{name}, {case.name}: error of a step {error.largest:.1e}, allowed {limit:.1e}")
@@ -137,7 +137,7 @@ class _Continued(Call):
     def before(self) -> None:
         self.state = deepcopy(self.first)
         # A CUDA graph of the call reads these tensors in every replay, long after the call has put others in place.
-        self.given = copy(self.state)
+        self.kept = copy(self.state)
 
 
 class _Steps(_Continued):

@@ -91,7 +91,7 @@ def prepare(task, case: ModelCase, row: str, device: str):
 
         def translate(sample: dict, length: int) -> int:
             # An end of sentence follows.
-            return sum(len(found[0]["tokens"]) for found in search(sample, length - 1))
+            return sum(len(hypotheses[0]["tokens"]) for hypotheses in search(sample, length - 1))
 
     return lambda sample: translate(sample, round(sample["ntokens"] / sample["nsentences"]))
 

@@ -34,17 +34,17 @@ class Earlier:
             for home in homes
         }  # fmt: skip
 
-    def added(self, found: dict, case) -> dict:
+    def added(self, measured: dict, case) -> dict:
         """Adds what each commit measures of a case, under the commit's name, to the results of this checkout."""
         for name, process in self.processes.items():
             print(json.dumps({**self.call, "case": asdict(case)}), file=process.stdin, flush=True)
             answer = next((line for line in process.stdout if line.startswith("{")), None)
             if answer is None:
                 raise SystemExit(f"error: the process of commit {name} ended with status {process.wait()}")
-            for kind, of in json.loads(answer).items():
-                if "ours" in of:
-                    found[kind][name] = of["ours"]
-        return found
+            for kind, values in json.loads(answer).items():
+                if "ours" in values:
+                    measured[kind][name] = values["ours"]
+        return measured
 
     def end(self) -> None:
         for process in self.processes.values():

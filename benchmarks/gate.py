@@ -28,7 +28,7 @@ class Errors(NamedTuple):
 
 
 def worst(errors: dict[str, Errors]) -> dict[str, float]:
-    """The larger of each kind of error, for a record."""
+    """Returns the larger of each kind of error, for a record."""
     return {kind: max(getattr(error, kind) for error in errors.values()) for kind in Errors._fields}
 
 
@@ -36,16 +36,16 @@ def gradients(run, tensors: dict[str, Tensor], grad_out: Tensor) -> dict[str, Te
     """Returns ``out`` of run(**tensors) and the gradients of all tensors."""
     tensors = {name: y.detach().requires_grad_() for name, y in tensors.items()}
     out = run(**tensors)
-    found = torch.autograd.grad(out, list(tensors.values()), grad_out)
-    return {"out": out.detach(), **dict(zip(tensors, found, strict=True))}
+    grads = torch.autograd.grad(out, list(tensors.values()), grad_out)
+    return {"out": out.detach(), **dict(zip(tensors, grads, strict=True))}
 
 
-def largest(found: Tensor, expected: Tensor) -> float:
-    return ((found - expected).abs().max() / expected.abs().max()).item()
+def largest(actual: Tensor, expected: Tensor) -> float:
+    return ((actual - expected).abs().max() / expected.abs().max()).item()
 
 
-def rms(found: Tensor, expected: Tensor) -> float:
-    return ((found - expected).square().mean() / expected.square().mean()).sqrt().item()
+def rms(actual: Tensor, expected: Tensor) -> float:
+    return ((actual - expected).square().mean() / expected.square().mean()).sqrt().item()
 
 
 def _swap(x: Tensor) -> Tensor:
@@ -64,16 +64,16 @@ def check(name: str, implementation: Implementation, case: Case, device: str) ->
         prepared = implementation.prepare(small, inputs(small, device))
         generator = torch.Generator().manual_seed(1)
         grad_out = torch.randn(prepared.tensors["v"].shape, generator=generator).to(prepared.tensors["v"])
-        found = gradients(prepared.run, prepared.tensors, grad_out)
+        actual = gradients(prepared.run, prepared.tensors, grad_out)
     except Exception as error:
         raise Refused(f"{name}, {case.name}: {type(error).__name__}: {str(error)[:200]}") from error
-    found = {key: (_swap(y) if prepared.heads_first else y).double().cpu() for key, y in found.items()}
+    actual = {key: (_swap(y) if prepared.heads_first else y).double().cpu() for key, y in actual.items()}
     expected = _expected(implementation, small, prepared, grad_out)
     by_rms = implementation.ours and device == "cuda"
     tolerance = (CUDA if by_rms else LARGEST if implementation.ours else PEERS)[case.dtype]
     errors = {}
     for key, exact in expected.items():
-        errors[key] = Errors(rms(found[key], exact), largest(found[key], exact))
+        errors[key] = Errors(rms(actual[key], exact), largest(actual[key], exact))
         error = errors[key].rms if by_rms else errors[key].largest
         limit = tolerance.values if key == "out" else tolerance.gradients
         if by_rms:

@@ -59,7 +59,7 @@ def phi(case: Case) -> feature_maps.FeatureMap:
 
 
 def _operator(case: Case, backend: str, feature_map, **options) -> Callable[..., Tensor]:
-    """The operator as a decoder calls it: causal, with the paper's normaliser for the rule, without a state."""
+    """Returns the operator as a decoder calls it: causal, with the paper's normaliser for the rule, without a state."""
     options |= {"feature_map": feature_map, "backend": backend, "return_state": False}
     if case.rule == "sum":
         return lambda q, k, v, beta=None: ops.sum_rule(q, k, v, **options)[0]
@@ -83,16 +83,16 @@ def _backend(name: str, ours: bool = False) -> Implementation:
 
 
 def _mapped(case: Case, x: Tensor) -> Tensor:
-    """The features of q or k, divided by their sums if the rule requires it."""
-    found = phi(case)(x.float())
+    """Returns the features of q or k, divided by their sums if the rule requires it."""
+    features = phi(case)(x.float())
     if case.rule == "delta":
-        found = found / (found.sum(-1, keepdim=True) + 1e-6)
-    return found.to(x.dtype)
+        features = features / (features.sum(-1, keepdim=True) + 1e-6)
+    return features.to(x.dtype)
 
 
 def _features(case: Case, x: dict[str, Tensor]) -> dict[str, Tensor]:
-    found = {name: _mapped(case, y) if name in ("q", "k") else y for name, y in _given(case, x).items()}
-    return {name: y.contiguous() for name, y in found.items()}
+    features = {name: _mapped(case, y) if name in ("q", "k") else y for name, y in _given(case, x).items()}
+    return {name: y.contiguous() for name, y in features.items()}
 
 
 def _from_features(case: Case, **x: Tensor) -> Tensor:
@@ -140,7 +140,7 @@ def _fla(case: Case, x: dict[str, Tensor]) -> Prepared:
 
 
 def _fla_mapped(case: Case, x: dict[str, Tensor]) -> Prepared:
-    """The same with the features made in each call, by what torch.compile makes of PyTorch's map."""
+    """Returns the same with the features made in each call, by what torch.compile makes of PyTorch's map."""
     kernel, mapped = _fla_kernel(case), torch.compile(partial(_mapped, case))
     return Prepared(lambda q, k, **others: kernel(mapped(q), mapped(k), **others), dict(_given(case, x)))
 
@@ -164,13 +164,13 @@ SOFTMAX_KERNELS = {
 
 
 def timed_as(names: list[str], device: str) -> list[str]:
-    """The implementations that are timed for these names: on a GPU each of PyTorch's kernels for softmax attention."""
+    """Returns the implementations to time for these names: on a GPU each of PyTorch's kernels of softmax attention."""
     kernels = ["softmax"] if device == "cpu" else [f"softmax-{kernel}" for kernel in SOFTMAX_KERNELS]
     return [timed for name in names for timed in (kernels if name == "softmax" else [name])]
 
 
 def with_fastest_softmax(timed: Times) -> dict:
-    """The fields of a record for these times; that of the fastest kernel for softmax attention is ``softmax``, too."""
+    """Returns the fields of a record for these times; the fastest kernel of softmax attention is ``softmax``, too."""
     kernels = {name: used for name, used in timed.seconds.items() if name.startswith("softmax-")}
     if not kernels:
         return timed._asdict()

@@ -21,13 +21,13 @@ _LAYERS = ("--encoder-layers", 1, "--decoder-layers", 1)
 def reference(task, case: ModelCase, row: str, model: nn.Module) -> nn.Module:
     """Builds the model on the CPU, with the backend reference for every operator."""
     backend = [] if row == "softmax" else ["--fwp-backend", "reference"]
-    found = build_model(task, case.size, row, *_LAYERS, *backend)
-    found.load_state_dict(model.state_dict())
-    return found.eval()
+    exact = build_model(task, case.size, row, *_LAYERS, *backend)
+    exact.load_state_dict(model.state_dict())
+    return exact.eval()
 
 
 def small_sample(task) -> dict:
-    """A batch of a few sentences, cut short."""
+    """Returns a batch of a few sentences, cut short."""
     dataset = task.dataset("train")
     cut = []
     for number in range(_SENTENCES):
@@ -65,18 +65,18 @@ def check_update(name: str, criterion: nn.Module, model: nn.Module, exact: nn.Mo
     parameter = next(model.parameters())
     expected_loss, expected_gradient = _loss(criterion, deepcopy(exact).double(), sample)
 
-    def errors(of: nn.Module, on: dict) -> tuple[float, float]:
-        loss, gradient = _loss(criterion, of, on)
+    def errors(model: nn.Module, batch: dict) -> tuple[float, float]:
+        loss, gradient = _loss(criterion, model, batch)
         error = (gradient - expected_gradient).norm() / expected_gradient.norm()
         return ((loss - expected_loss).abs() / expected_loss).item(), error.item()
 
-    of_loss, of_gradient = errors(model, move_to_cuda(sample) if parameter.is_cuda else sample)
+    loss_error, gradient_error = errors(model, move_to_cuda(sample) if parameter.is_cuda else sample)
     limit = _GRADIENT[parameter.dtype]
-    if of_gradient > limit:
+    if gradient_error > limit:
         # Rounding alone may switch a ReLU, which makes the gradient jump; the reference in the same type shows this.
         limit = max(limit, 2 * errors(exact.to(parameter.dtype), sample)[1])
-    _refuse_above(f"{name}: error of the loss", of_loss, _LOSS[parameter.dtype])
-    _refuse_above(f"{name}: error of the gradient", of_gradient, limit)
+    _refuse_above(f"{name}: error of the loss", loss_error, _LOSS[parameter.dtype])
+    _refuse_above(f"{name}: error of the gradient", gradient_error, limit)
 
 
 def check_training(task, case: ModelCase, row: str, device: str, dtype: torch.dtype) -> None:
@@ -98,9 +98,9 @@ def check_decoding(
     exact = reference(task, case, row, model).double()
     sample = small_sample(task)
 
-    def scores(of: nn.Module, on: dict) -> torch.Tensor:
-        return torch.tensor([[float(h["score"]) for h in hypotheses] for hypotheses in generate(of, on)]).double()
+    def scores(model: nn.Module, batch: dict) -> torch.Tensor:
+        return torch.tensor([[float(h["score"]) for h in hypotheses] for hypotheses in generate(model, batch)]).double()
 
-    found, expected = scores(model, move_to_cuda(sample) if device == "cuda" else sample), scores(exact, sample)
-    error = (found - expected).abs().max().item()
+    actual, expected = scores(model, move_to_cuda(sample) if device == "cuda" else sample), scores(exact, sample)
+    error = (actual - expected).abs().max().item()
     _refuse_above(f"{row}, {case.name}: error of a hypothesis' score", error, limit or _SCORE[dtype])

@@ -84,19 +84,19 @@ class ModelCase:
 
 
 def _kinds(row: str) -> dict[str, str]:
-    """The kind of each site."""
+    """Returns the kind of each site."""
     if row.startswith("hybrid"):
         return HYBRID
     return dict.fromkeys(SITES, "softmax" if row in _ENGINES else row.partition(" ")[0])
 
 
 def _options(row: str) -> SiteOptions:
-    """The options of decoders' self-attention."""
+    """Returns the options of decoders' self-attention."""
     return Attention.parse(_kinds(row)["decoder"]).options()
 
 
 def possible_d_dot(row: str, d_key: int) -> int | None:
-    """The row's d_dot, or the next larger one if it is impossible with heads of this width."""
+    """Returns the row's d_dot, or the next larger one if it is impossible with heads of this width."""
     options = _options(row)
     step = 2 * d_key if options.feature_map == "dpfp" else 1
     return None if options.d_dot is None else -(-options.d_dot // step) * step
@@ -114,7 +114,7 @@ def attention_flags(row: str, d_key: int, sites: Iterable[str] = SITES) -> list[
 
 
 def attention_fields(row: str) -> dict:
-    """The fields of a record that describe the attention of a row."""
+    """Returns the fields of a record that describe the attention of a row."""
     options = _options(row)
     backend = _ENGINES.get(row) if options.is_softmax else row.partition(" ")[2] or "auto"
     rule = None if options.is_softmax else options.update_rule
@@ -127,9 +127,9 @@ def d_dot(size: str, row: str) -> int | None:
 
 @cache
 def _parsed(task: str, *words: str):
-    found = options.parse_args_and_arch(options.get_training_parser(task), list(words))
-    found.tpu = False  # what fairseq takes --bf16 for
-    return convert_namespace_to_omegaconf(found)
+    arguments = options.parse_args_and_arch(options.get_training_parser(task), list(words))
+    arguments.tpu = False  # what fairseq takes --bf16 for
+    return convert_namespace_to_omegaconf(arguments)
 
 
 def parsed(task: str, *words: object):
@@ -154,13 +154,13 @@ def build_task(case: ModelCase) -> TranslationTask:
 
 
 def batches(task: TranslationTask, case: ModelCase, device: str) -> list[dict]:
-    """The first batches of a shuffled epoch, made by fairseq."""
+    """Returns the first batches of a shuffled epoch, made by fairseq."""
     epoch = task.get_batch_iterator(
         task.dataset("train"), max_tokens=case.max_tokens, max_positions=(2048, 2048), seed=1, num_workers=0,
         required_batch_size_multiple=1,
     ).next_epoch_itr(shuffle=True)  # fmt: skip
-    found = list(islice(epoch, case.batches))
-    return [move_to_cuda(sample) for sample in found] if device == "cuda" else found
+    samples = list(islice(epoch, case.batches))
+    return [move_to_cuda(sample) for sample in samples] if device == "cuda" else samples
 
 
 def build_model(task: TranslationTask, size: str, row: str, *more: object, seed: int = 1):
@@ -169,7 +169,7 @@ def build_model(task: TranslationTask, size: str, row: str, *more: object, seed:
 
 
 def fields(case: ModelCase, row: str) -> dict:
-    """The fields of a record that describe the row of a case."""
+    """Returns the fields of a record that describe the row of a case."""
     return {
         "size": case.size, "data": case.data, "max_tokens": case.max_tokens, "batches": case.batches,
         "attention": row, **attention_fields(row), "d_dot": d_dot(case.size, row),

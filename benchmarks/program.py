@@ -12,14 +12,14 @@ from scripts.common import records
 
 
 def parser(documentation: str, devices: tuple[str, ...] = ("cpu", "cuda")) -> argparse.ArgumentParser:
-    found = argparse.ArgumentParser(description=documentation, formatter_class=argparse.RawDescriptionHelpFormatter)
-    found.add_argument("--device", choices=devices, default="cpu")
-    found.add_argument("--only", metavar="REGEX", help="only the cases whose name (see --list) holds a match")
-    found.add_argument("--list", action="store_true", help="print the names of the cases and end")
-    found.add_argument("--time-limit", type=float, metavar="SECONDS", help="start no further case after this time")
+    options = argparse.ArgumentParser(description=documentation, formatter_class=argparse.RawDescriptionHelpFormatter)
+    options.add_argument("--device", choices=devices, default="cpu")
+    options.add_argument("--only", metavar="REGEX", help="only the cases whose name (see --list) holds a match")
+    options.add_argument("--list", action="store_true", help="print the names of the cases and end")
+    options.add_argument("--time-limit", type=float, metavar="SECONDS", help="start no further case after this time")
     what = "append records to DIR, e.g. benchmarks/results; needs a commit"
-    found.add_argument("--record", type=Path, metavar="DIR", help=what)
-    return found
+    options.add_argument("--record", type=Path, metavar="DIR", help=what)
+    return options
 
 
 def resident_bytes(field: str, process: int | str = "self") -> int:
@@ -65,16 +65,16 @@ class Session:
 
     def chosen(self, cases: list) -> list:
         """Returns the cases that --only selects; with --list prints them and ends the program."""
-        found = [case for case in cases if re.search(self.arguments.only or "", case.name)]
+        chosen = [case for case in cases if re.search(self.arguments.only or "", case.name)]
         if self.arguments.list:
-            print("\n".join(case.name for case in found))
+            print("\n".join(case.name for case in chosen))
             raise SystemExit(0)
-        if not found:
+        if not chosen:
             raise SystemExit(f"error: --only {self.arguments.only}: expected a match, found none; see --list")
-        return found
+        return chosen
 
     def late(self, share: float = 1.0) -> bool:
-        """Whether this share of --time-limit, if there is one, is over."""
+        """Tells whether this share of --time-limit, if there is one, is over."""
         limit = self.arguments.time_limit
         return limit is not None and self.clock() - self.begin > share * limit
 
@@ -101,7 +101,7 @@ class Session:
             records.append(self.arguments.record / f"{self.name}.jsonl", record)
 
     def status(self) -> int:
-        """The exit status of the program: 1 if a check failed, else 0."""
+        """Returns the exit status of the program: 1 if a check failed, else 0."""
         for failure in self.failed:
             print(f"FAILED: {failure}", flush=True)
         return 1 if self.failed else 0

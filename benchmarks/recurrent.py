@@ -45,7 +45,7 @@ def build(kind: str, backend: str = "auto") -> FastWeightAttention:
 
 
 def error(name: str, device: str) -> float:
-    """The largest difference of values and gradients from the reference's, over the largest of these."""
+    """Returns the largest difference of values and gradients from the reference's, over the largest of these."""
     results = []
     for backend in ("auto", "reference"):
         layer = build(name, backend).double().to(device)

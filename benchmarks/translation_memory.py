@@ -38,12 +38,12 @@ def measure(command: list[str], text: str, lines: int) -> Iterator[dict[str, int
 
 
 def main(argv: list[str] | None = None) -> int:
-    found = parser(__doc__, ("cpu",))
-    found.add_argument("model", metavar="MODEL", help="as for fwp translate")
-    found.add_argument("--lines", type=int, default=1_000_000, metavar="N", help="(default: 1000000)")
-    found.add_argument("--text", default="A dog .", help='each line (default: "A dog .")')
-    found.add_argument("flags", nargs=argparse.REMAINDER, metavar="FLAG", help="of fwp translate")
-    args = found.parse_args(argv)
+    options = parser(__doc__, ("cpu",))
+    options.add_argument("model", metavar="MODEL", help="as for fwp translate")
+    options.add_argument("--lines", type=int, default=1_000_000, metavar="N", help="(default: 1000000)")
+    options.add_argument("--text", default="A dog .", help='each line (default: "A dog .")')
+    options.add_argument("flags", nargs=argparse.REMAINDER, metavar="FLAG", help="of fwp translate")
+    args = options.parse_args(argv)
     session = Session("translation-memory", args)
     command = [sys.executable, "-m", "fwp_fairseq", "translate", args.model, "--cpu", *args.flags]
     for measured in measure(command, args.text, args.lines):

@@ -17,7 +17,7 @@ _ATTENTION = {
 
 
 def _covered(intervals: Iterable[tuple[float, float]]) -> float:
-    """The length of the union of intervals."""
+    """Returns the length of the union of intervals."""
     total, end = 0.0, float("-inf")
     for first, last in sorted(intervals):
         total += max(0.0, last - max(first, end))

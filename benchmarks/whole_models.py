@@ -183,16 +183,18 @@ def _profile(work: Work, case: ModelCase, rows: list[str], device: str, session:
     for row in rows:
         try:
             work.check(task, case, row, device)
-            found = work.profile(_warm(work, task, case, row, device, samples), samples, device)
+            profiled = work.profile(_warm(work, task, case, row, device, samples), samples, device)
         except Refused as error:
             session.failed.append(str(error))
             continue
         cells = [
-            f"{name.removesuffix('_seconds')} {used * 1e3:.2f} ms" for name, used in found.items() if used is not None
+            f"{name.removesuffix('_seconds')} {used * 1e3:.2f} ms"
+            for name, used in profiled.items()
+            if used is not None
         ]
         print("  ".join([f"{case.name:16} {row:14}", *cells]), flush=True)
         fields = models.fields(case, row) | {"threads": torch.get_num_threads()}
-        session.record(**fields | {"table": f"{work.name}-profile"}, **found)
+        session.record(**fields | {"table": f"{work.name}-profile"}, **profiled)
 
 
 def peak_memory(work: Work, case: ModelCase, row: str) -> int:
@@ -202,19 +204,19 @@ def peak_memory(work: Work, case: ModelCase, row: str) -> int:
 
 
 def _options(work: Work, documentation: str) -> argparse.ArgumentParser:
-    found = parser(documentation)
+    options = parser(documentation)
     threads = "threads on the CPU; with 1, CPU time counts (default: 2, or 1 on one core)"
-    found.add_argument("--threads", type=int, default=min(2, cores()), help=threads)
+    options.add_argument("--threads", type=int, default=min(2, cores()), help=threads)
     more = f", and on a CPU {' '.join(work.decoders)}" if work.decoders else ""
     rows = " ".join(f"'{row}'" if " " in row else row for row in ATTENTION[1:])
-    found.add_argument("--rows", nargs="+", metavar="ROW", help=f"in addition to softmax: {rows}{more}")
-    found.add_argument("--rounds", type=int, help="passes over the batches (default: the case's)")
+    options.add_argument("--rows", nargs="+", metavar="ROW", help=f"in addition to softmax: {rows}{more}")
+    options.add_argument("--rounds", type=int, help="passes over the batches (default: the case's)")
     if work.profile:
-        found.add_argument(
+        options.add_argument(
             "--profile", action="store_true", help="do not time, but profile where an update's time goes"
         )
-    found.add_argument("--no-memory", action="store_true", help="do not measure memory, a process for each row")
-    return found
+    options.add_argument("--no-memory", action="store_true", help="do not measure memory, a process for each row")
+    return options
 
 
 def run_program(work: Work, documentation: str, argv: list[str] | None = None) -> int:
@@ -233,12 +235,12 @@ def run_program(work: Work, documentation: str, argv: list[str] | None = None) -
         if work.profile and arguments.profile:
             _profile(work, case, rows, device, session)
             continue
-        found = measure(work, case, rows, device, arguments.rounds or case.rounds, session.late)
-        seconds, counts = found.seconds, found.counts
-        session.failed += found.refused.values()
-        if left := [row for row in rows if row not in seconds and row not in found.refused]:
+        measured = measure(work, case, rows, device, arguments.rounds or case.rounds, session.late)
+        seconds, counts = measured.seconds, measured.counts
+        session.failed += measured.refused.values()
+        if left := [row for row in rows if row not in seconds and row not in measured.refused]:
             print(f"--time-limit {arguments.time_limit:g}: left out of {case.name}: {', '.join(left)}", flush=True)
-        peaks = {} if arguments.no_memory else found.peaks
+        peaks = {} if arguments.no_memory else measured.peaks
         for row, used in seconds.items():
             if device == "cpu" and not arguments.no_memory and row not in TYPES:  # whose process needs no PyTorch
                 peaks[row] = peak_memory(work, case, row)
@@ -253,7 +255,8 @@ def run_program(work: Work, documentation: str, argv: list[str] | None = None) -
             print("  ".join(cells), flush=True)
             session.record(
                 **models.fields(case, row), threads=torch.get_num_threads(), clock=_clock(device),
-                seconds=used, ratio=ratio, peak_bytes=peak, peak_ratio=peak_ratio, softmax_kernels=found.kernels[row],
+                seconds=used, ratio=ratio, peak_bytes=peak, peak_ratio=peak_ratio,
+                softmax_kernels=measured.kernels[row],
                 **counts,
                 **{f"{unit}_per_second": count / used for unit, count in counts.items()},
             )  # fmt: skip

@@ -39,7 +39,7 @@ TRANSLATION = ["--task", "translation", "--criterion", "label_smoothed_cross_ent
 
 
 def _case(kind: str) -> dict[str, str]:
-    """A kind at all sites that can have it, and softmax attention at the others."""
+    """Returns a kind at all sites that can have it, and softmax attention at the others."""
     options = Attention.parse(kind).options()
     chosen = [name for name, option in OPTIONS.items() if getattr(options, name) != option.default]
     return {site: kind if all(site in OPTIONS[name].sites for name in chosen) else "softmax" for site in SITES}
@@ -50,7 +50,7 @@ CASES = {kind: _case(kind) for kind in (*KINDS, "dpfp,update-rule=delta")} | {"h
 
 
 def flags(case: str, checkout: Path) -> list[str]:
-    """The attention flags of a case; checkouts before kinds had names have a flag for each option of each site."""
+    """Returns the attention flags of a case; checkouts before kinds had names have a flag for each option of a site."""
     if (checkout / "fwp_fairseq/kinds.py").exists():
         return words_of(site_flags(CASES[case]))
     words = []
@@ -71,7 +71,7 @@ def _write_texts(folder: Path) -> None:
 
 
 def _run(checkout: Path, tool: str, *arguments: str) -> str:
-    """What a tool of fairseq prints in the environment of a checkout."""
+    """Returns the output of a tool of fairseq in the environment of a checkout."""
     command = [str(checkout / ".venv/bin/python"), str(WORKER), tool, *arguments]
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(checkout)}
     done = subprocess.run(command, cwd=checkout, env=environment, capture_output=True, text=True, check=False)
@@ -81,16 +81,16 @@ def _run(checkout: Path, tool: str, *arguments: str) -> str:
 
 
 def _statistics(log: str) -> list[dict[str, str]]:
-    """Losses and norms of each update, and of the validation."""
-    found = []
+    """Returns losses and norms of each update, and of the validation."""
+    statistics = []
     for line in re.findall(r"\b(?:train_inner|valid)\b[ |:]*(\{.*\})$", log, re.MULTILINE):
         values = json.loads(line)
-        found.append({name: x for name, x in values.items() if name.rpartition("_")[2] in ("loss", "gnorm")})
-    return found
+        statistics.append({name: x for name, x in values.items() if name.rpartition("_")[2] in ("loss", "gnorm")})
+    return statistics
 
 
 def measure(checkout: Path, case: str, data: Path) -> dict:
-    """Losses and hypotheses of a case, computed by a checkout on binarised data."""
+    """Returns losses and hypotheses of a case, computed by a checkout on binarised data."""
     user_dir = ["--user-dir", str(checkout / "fwp_fairseq")]
     with tempfile.TemporaryDirectory() as folder:
         save = ["--save-dir", folder]
@@ -108,7 +108,7 @@ def measure(checkout: Path, case: str, data: Path) -> dict:
 
 
 def _difference(ours: dict, theirs: dict) -> str:
-    """Where two measurements differ, or an empty text. Translations are the same, their scores to within 1e-6."""
+    """Says where two measurements differ, or nothing. Translations are the same, their scores to within 1e-6."""
     for what in ("losses", "hypotheses"):
         if len(ours[what]) != len(theirs[what]):
             return f"{len(ours[what])} {what}, expected {len(theirs[what])}"

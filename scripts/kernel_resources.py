@@ -24,7 +24,7 @@ SPILLED, SHORT_SPILLED = 320, 128  # bytes a thread, stored and loaded
 
 
 class Kernel(NamedTuple):
-    """What the assembler says of a kernel on a device."""
+    """Registers and spilled bytes of a kernel on a device, as the assembler reports them."""
 
     name: str
     registers: int
@@ -40,39 +40,39 @@ def find_nvcc() -> str | None:
 
 
 def _readable(mangled: str) -> str:
-    """The name of a kernel, without namespaces and the type of its argument."""
+    """Returns the name of a kernel, without namespaces and the type of its argument."""
     name = subprocess.run(["c++filt", mangled], capture_output=True, text=True, check=True).stdout.strip()
     return re.sub(r"^void |fwp::(gpu::)?|\([^()]*\)$", "", name)
 
 
 def code_of(cubin: bytes) -> dict[str, int]:
-    """Bytes of machine code of each kernel of a file, which is an ELF of 64 bits: those of its sections .text.NAME."""
+    """Counts the bytes of machine code of each kernel of a file: of the sections .text.NAME of an ELF of 64 bits."""
     table, size, count, names = (
         struct.unpack_from(kind, cubin, at)[0] for kind, at in (("<Q", 40), ("<H", 58), ("<H", 60), ("<H", 62))
     )
     headers = [struct.unpack_from("<IIQQQQ", cubin, table + size * i) for i in range(count)]
-    found = {}
+    sizes = {}
     for header in headers:
         begin = headers[names][4] + header[0]
         name = cubin[begin : cubin.index(b"\0", begin)].decode()
         if name.startswith(".text."):
-            found[_readable(name.removeprefix(".text."))] = header[5]
-    return found
+            sizes[_readable(name.removeprefix(".text."))] = header[5]
+    return sizes
 
 
 def kernels_of(report: str) -> list[Kernel]:
-    """The kernels of an assembler's report. What functions that a kernel calls spill counts as the kernel's."""
-    found = []
+    """Returns the kernels of an assembler's report. What functions that a kernel calls spill counts as the kernel's."""
+    kernels = []
     for part in re.split(r"(?=Compiling entry function)", report)[1:]:
         mangled = re.match(r"Compiling entry function '(\w+)'", part)[1]
         registers = int(re.search(r"Used (\d+) registers", part)[1])
         spilled = sum(map(int, re.findall(r"(\d+) bytes spill", part)))
-        found.append(Kernel(_readable(mangled), registers, spilled))
-    return found
+        kernels.append(Kernel(_readable(mangled), registers, spilled))
+    return kernels
 
 
 def compiled(nvcc: str, source: Path, device: str) -> list[tuple[Kernel, int]]:
-    """The kernels of a source on a device, and the bytes of their machine code."""
+    """Returns the kernels of a source on a device, and the bytes of their machine code."""
     with tempfile.TemporaryDirectory() as folder:
         command = [nvcc, "-std=c++17", "-O3", "--expt-relaxed-constexpr", "-Xptxas", "-v", f"-arch={device}", "-cubin"]
         cubin = Path(folder, "kernels")

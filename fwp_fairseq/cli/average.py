@@ -40,15 +40,15 @@ def _newest(folder: Path, count: int) -> list[Path]:
     if not folder.is_dir():
         raise CommandError(f"--checkpoint-dir {folder}: no such folder")
     for pattern in (r"checkpoint(\d+)\.pt", r"checkpoint_\d+_(\d+)\.pt"):
-        found = {int(match[1]): path for path in folder.iterdir() if (match := re.fullmatch(pattern, path.name))}
-        if found:
+        numbered = {int(match[1]): path for path in folder.iterdir() if (match := re.fullmatch(pattern, path.name))}
+        if numbered:
             break
-    if len(found) < count:
+    if len(numbered) < count:
         raise CommandError(
-            f"--last {count}: {folder} holds {len(found)} numbered checkpoints; a training keeps them without "
+            f"--last {count}: {folder} holds {len(numbered)} numbered checkpoints; a training keeps them without "
             "--no-epoch-checkpoints and --keep-last-epochs, or with --save-interval-updates"
         )
-    return [found[number] for number in sorted(found)[-count:]]
+    return [numbered[number] for number in sorted(numbered)[-count:]]
 
 
 def _inputs(args) -> list[Path]:
@@ -69,7 +69,7 @@ def _inputs(args) -> list[Path]:
 
 
 def _model_options(state: dict) -> dict:
-    """The options that define the model.
+    """Returns the options that define the model.
 
     The model section of fairseq's own Transformer repeats every option of the command line: those that stand in other
     sections are left out.

@@ -69,12 +69,12 @@ def _metrics(args, references: list[str]) -> dict:
 
     if "bleu" in args.metrics and args.bleu_tokenize is None:
         args.bleu_tokenize = tokenizer_of(references)
-    found = {name.upper(): make_metric(name, **args_to_dict(args, name, strip_prefix=True)) for name in args.metrics}
+    metrics = {name.upper(): make_metric(name, **args_to_dict(args, name, strip_prefix=True)) for name in args.metrics}
     if args.compound_split:
         from .compound_split import NAME, CompoundSplitBLEU
 
-        found[NAME] = CompoundSplitBLEU()
-    return found
+        metrics[NAME] = CompoundSplitBLEU()
+    return metrics
 
 
 def _score(args, hypotheses: list[str], references: list[str]) -> None:

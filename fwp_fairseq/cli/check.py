@@ -15,13 +15,13 @@ SECONDS = 300  # for the comparison of a device
 
 
 def _devices() -> list[tuple[str, str]]:
-    """Those whose kernels are loaded, and what they are."""
-    found, status = [], _extension.status()
+    """Returns the devices whose kernels are loaded, with their names."""
+    devices, status = [], _extension.status()
     if status.cpu:
-        found.append(("cpu", torch.ops.fwp.cpu_capability()))
+        devices.append(("cpu", torch.ops.fwp.cpu_capability()))
     if status.cuda:
-        found += [(f"cuda:{i}", torch.cuda.get_device_name(i)) for i in range(torch.cuda.device_count())]
-    return found
+        devices += [(f"cuda:{i}", torch.cuda.get_device_name(i)) for i in range(torch.cuda.device_count())]
+    return devices
 
 
 def _checked(device: str) -> _self_check.Verdict:
@@ -41,19 +41,19 @@ def _outcome(verdict: _self_check.Verdict) -> str:
 
 def run(args) -> int:
     print("\n".join(section("compiled libraries", library_rows())))
-    found: dict[str, list[str]] = {"right": [], "not checked": [], "wrong": []}
+    outcomes: dict[str, list[str]] = {"right": [], "not checked": [], "wrong": []}
     for device, name in _devices():
         print(f"kernels of {device}, {name}")
         verdict = _checked(device)
-        found[_outcome(verdict)].append(device)
+        outcomes[_outcome(verdict)].append(device)
         print("".join(f"  {line}".rstrip() + "\n" for line in verdict.report.splitlines()))
         if verdict.failure:
             print(f"  {_outcome(verdict).upper()}: {verdict.failure}\n")
     # Last, because it uses the GPUs in this process, and some serve one process at a time.
     print("\n".join(section("backend=auto picks", served_rows())))
-    for outcome, devices in found.items():
+    for outcome, devices in outcomes.items():
         if devices:
             print(f"{outcome}: {', '.join(devices)}")
-    if not any(found.values()):
+    if not any(outcomes.values()):
         print("nothing was checked: no compiled kernels are loaded")
-    return int(not found["right"] or bool(found["not checked"] or found["wrong"]))
+    return int(not outcomes["right"] or bool(outcomes["not checked"] or outcomes["wrong"]))

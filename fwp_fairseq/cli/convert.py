@@ -74,7 +74,7 @@ def add_arguments(parser) -> None:
 
 
 def _default_flags(arch: str) -> dict:
-    """The attention flags of an architecture's model, with their defaults."""
+    """Returns the attention flags of an architecture's model, with their defaults."""
     from fairseq.models import ARCH_MODEL_NAME_REGISTRY, MODEL_DATACLASS_REGISTRY
 
     fields = MODEL_DATACLASS_REGISTRY[ARCH_MODEL_NAME_REGISTRY[arch]].__dataclass_fields__
@@ -114,46 +114,46 @@ def _architectures(path: Path, options: dict) -> tuple[str, str]:
 
 
 def _model_options(cfg: dict, old: str, new: str) -> dict:
-    """Every option of the converted model, except attention flags that the checkpoint does not have."""
+    """Returns every option of the converted model, except attention flags that the checkpoint does not have."""
     from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_NAME_REGISTRY, MODEL_DATACLASS_REGISTRY
 
     options = cfg["model"]
     if isinstance(options, argparse.Namespace):  # a legacy model, whose defaults fairseq too fills in when it loads it
         options = argparse.Namespace(**vars(options))
         ARCH_CONFIG_REGISTRY[old](options)
-    given = _plain(options)
+    checkpoint_options = _plain(options)
     task = _plain(cfg["task"])
-    found: dict = {"_name": new}
+    converted: dict = {"_name": new}
     for name, field in MODEL_DATACLASS_REGISTRY[ARCH_MODEL_NAME_REGISTRY[new]].__dataclass_fields__.items():
-        if name in given:
-            found.setdefault(name, given[name])
+        if name in checkpoint_options:
+            converted.setdefault(name, checkpoint_options[name])
         elif not name.startswith(("_", "fwp_")):
             default = archs.plain(field.default)
             if isinstance(default, str) and default.startswith("${"):
                 default = task.get(default[2:-1].rpartition(".")[2])
-            found[name] = default
-    return found
+            converted[name] = default
+    return converted
 
 
 def _attention_flags(before: dict, defaults: dict, args) -> dict:
-    """The converted model's attention flags: those given, else the checkpoint's, else the defaults.
+    """Returns the converted model's attention flags: those given, else the checkpoint's, else the defaults.
 
     A flag for all sites replaces the same option of single sites, and a feature map for all sites all of their options.
     Options of a site without a kind change what the checkpoint has there.
     """
     from ..config import site_attention, with_common
 
-    given = {name: archs.plain(value) for name, value in vars(args).items() if name.startswith("fwp_")}
-    given = {name: value for name, value in given.items() if value is not None}
-    for name in given.keys() - defaults.keys():
+    chosen_flags = {name: archs.plain(value) for name, value in vars(args).items() if name.startswith("fwp_")}
+    chosen_flags = {name: value for name, value in chosen_flags.items() if value is not None}
+    for name in chosen_flags.keys() - defaults.keys():
         flags = ", ".join(f"--{known.replace('_', '-')}" for known in defaults)
         raise CommandError(f"--{name.replace('_', '-')}: this model has no such site, expected some of {flags}")
     kept = {} if args.reset else {name: value for name, value in before.items() if value is not None}
-    flags, cfg = defaults | kept | given, argparse.Namespace(**given)
+    flags, cfg = defaults | kept | chosen_flags, argparse.Namespace(**chosen_flags)
     for site in SITES:
         name, chosen = f"fwp_{site}", site_attention(cfg, site)
-        if "fwp_feature_map" in given:
-            flags[name] = given.get(name)
+        if "fwp_feature_map" in chosen_flags:
+            flags[name] = chosen_flags.get(name)
         elif name in kept and chosen.kind is None:
             was = site_attention(argparse.Namespace(**kept), site)
             flags[name] = str(with_common(cfg, site, was).changed(chosen.changes)) or None
@@ -165,14 +165,14 @@ def _same(mine: SiteOptions, theirs: SiteOptions | None, *names: str) -> bool:
 
 
 def _own_parameters(parameters: dict, model, before: argparse.Namespace, after: argparse.Namespace) -> dict:
-    """The parameters that stock attention does not have, from the checkpoint if it has them, else of the new model.
+    """Returns the parameters that stock attention lacks, from the checkpoint if it has them, else of the new model.
 
     ``before`` and ``after`` are the options of the checkpoint and of the converted model.
     """
     from ..config import site_options
     from ..modules import CrossAttention, SelfAttention, SiteAttention
 
-    found, old_options, new_options = {}, site_options(before), site_options(after)
+    own, old_options, new_options = {}, site_options(before), site_options(after)
     ours = CrossAttention | SelfAttention | SiteAttention
     attentions = {f"{name}.": module for name, module in model.named_modules() if isinstance(module, ours)}
     for prefix, attention in attentions.items():
@@ -193,16 +193,16 @@ def _own_parameters(parameters: dict, model, before: argparse.Namespace, after: 
         for name, tensor in new.items():
             if name in kept:
                 # Random directions stay float32.
-                found[name] = parameters[name] if kept[name] else tensor.to(dtype) if name in learned else tensor
+                own[name] = parameters[name] if kept[name] else tensor.to(dtype) if name in learned else tensor
             elif _OURS.fullmatch(name):
                 old = parameters.get(name)
                 fits = old is not None and old.shape == tensor.shape
-                found[name] = old if fits else tensor.to(dtype) if name in learned else tensor
-    return found
+                own[name] = old if fits else tensor.to(dtype) if name in learned else tensor
+    return own
 
 
 def _description(path: Path, parameters: dict) -> str:
-    """The attention options that the checkpoint describes; "softmax" for a stock model."""
+    """Returns the attention options that the checkpoint describes; "softmax" for a stock model."""
     from ..models import attention_flags
 
     codes = parameters.get(attention_flags.BUFFER)
@@ -216,7 +216,7 @@ def _description(path: Path, parameters: dict) -> str:
 
 
 def _undescribed(cfg: argparse.Namespace) -> list:
-    """The options of all sites that the description in a checkpoint leaves out."""
+    """Returns the options of all sites that the description in a checkpoint leaves out."""
     from ..config import site_options
 
     names = [name for name, option in OPTIONS.items() if option.kept == "never"]
@@ -224,16 +224,16 @@ def _undescribed(cfg: argparse.Namespace) -> list:
 
 
 def _changes(before: dict, after: dict, parameters: dict, converted: dict) -> list[str]:
-    """One line for each changed flag and each kind of new or dropped parameter, all layers together."""
-    found = [
+    """Returns one line for each changed flag and each kind of new or dropped parameter, all layers together."""
+    changes = [
         f"--{name.replace('_', '-')}: {before[name]} -> {after[name]}" for name in after if before[name] != after[name]
     ]
     new = [name for name, tensor in converted.items() if tensor is not parameters.get(name) and "." in name]
     dropped = [name for name in parameters if name not in converted]
     for title, names in (("new", new), ("dropped", dropped)):
         kinds = Counter(re.sub(r"\d+", "*", name, count=1) for name in names)
-        found += [f"{title}: {kind} ({number})" for kind, number in kinds.items()]
-    return found
+        changes += [f"{title}: {kind} ({number})" for kind, number in kinds.items()]
+    return changes
 
 
 def convert(state: dict, args) -> tuple[dict, list[str], list[str]]:
@@ -295,8 +295,8 @@ def run(args) -> int:
     state, changes, flags = convert(load(args.input), args)
     save(state, args.output)
     if args.flags_json is not None:
-        found = {"attention": _description(args.output, state["model"]), "flags": flags}
-        write_atomically(args.flags_json, json.dumps(found, indent=1) + "\n")
+        flags_file = {"attention": _description(args.output, state["model"]), "flags": flags}
+        write_atomically(args.flags_json, json.dumps(flags_file, indent=1) + "\n")
     for line in (*changes, "dropped: the optimizer's state", f"wrote {args.output}", "to train it on:"):
         print(printable(line))
     print(f"  {shlex.join(['--finetune-from-model', printable(args.output), *flags])}")

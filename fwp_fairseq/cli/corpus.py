@@ -75,7 +75,7 @@ class Corpus:
     def pairs(self) -> dict[str, list[Pair]]:
         """The pairs of each part; those to train and to validate on without pairs of which one side is empty."""
         self._refuse_missing()
-        found = {}
+        parts = {}
         for part in PARTS:
             sides = [self._lines(part, language) for language in self.languages]
             if len(sides[0]) != len(sides[1]) or not sides[0]:
@@ -91,8 +91,8 @@ class Corpus:
             if not full:
                 raise CommandError(f"{self.folder / part}: no line has text in both {' and '.join(self.languages)}")
             self.without_text[part] = len(pairs) - len(full)
-            found[part] = pairs if part == "test" else full
-        return found
+            parts[part] = pairs if part == "test" else full
+        return parts
 
     def digest(self) -> str:
         return hashlib.sha256(repr(sorted(self.pairs.items())).encode()).hexdigest()

@@ -14,24 +14,24 @@ def add_arguments(parser) -> None:
     owners = ", ".join(f"{_owner(name)} with --{name}" for name in PARAMETERS)
     parser.add_argument("--feature-map", choices=list(FEATURE_MAPS), help=f"default: {owners}")
     parser.add_argument("--d-key", type=int, default=64, metavar="N", help="width of a head (default: 64)")
-    given = parser.add_mutually_exclusive_group()
-    given.add_argument("--d-dot", type=int, metavar="N", help="number of features wanted")
+    width = parser.add_mutually_exclusive_group()
+    width.add_argument("--d-dot", type=int, metavar="N", help="number of features wanted")
     for name, text in PARAMETERS.items():
-        given.add_argument(f"--{name}", type=int, metavar="N", help=f"{text} of {_owner(name)}")
+        width.add_argument(f"--{name}", type=int, metavar="N", help=f"{text} of {_owner(name)}")
 
 
 def _owner(parameter: str) -> str:
-    """The first map whose width this parameter sets."""
+    """Returns the first map whose width this parameter sets."""
     return next(name for name, cls in FEATURE_MAPS.items() if parameter in cls.parameters_help)
 
 
 def run(args) -> int:
-    given = {name: value for name in PARAMETERS if (value := getattr(args, name)) is not None}
-    name = args.feature_map or next(map(_owner, given), None)
+    chosen = {name: value for name in PARAMETERS if (value := getattr(args, name)) is not None}
+    name = args.feature_map or next(map(_owner, chosen), None)
     if name is None:
         raise UsageError(f"--feature-map is missing, expected one of {', '.join(FEATURE_MAPS)}")
     try:
-        d_dot = args.d_dot if args.d_dot is not None else width_for(name, args.d_key, **given)
+        d_dot = args.d_dot if args.d_dot is not None else width_for(name, args.d_key, **chosen)
         parameters = parameter_for(name, args.d_key, d_dot)
     except ValueError as error:
         raise UsageError(error) from None

@@ -23,7 +23,7 @@ _DISTRIBUTIONS = {
 
 
 def distribution_version(*names: str) -> str | None:
-    """Name and version of the first of these distributions that is installed."""
+    """Returns name and version of the first of these distributions that is installed."""
     for name in names:
         try:
             return f"{name} {metadata.version(name)}"

@@ -19,12 +19,12 @@ def refuse_not_finite(path: Path, parameters: dict) -> None:
         if tensor.is_floating_point() and not _NO_PARAMETER.fullmatch(name):
             bad = tensor.numel() - int(tensor.isfinite().sum())
             if bad:
-                found = f"{bad} of {tensor.numel()} numbers in {name} are NaN or infinite"
-                raise CommandError(f"{path}: {found}, expected finite ones")
+                problem = f"{bad} of {tensor.numel()} numbers in {name} are NaN or infinite"
+                raise CommandError(f"{path}: {problem}, expected finite ones")
 
 
 def complete(path: Path, parameters: dict, options: dict) -> dict:
-    """The parameters of a Transformer of fairseq's or of a model of ours, by the names that fairseq gives them today.
+    """Returns the parameters of a Transformer of fairseq's or of ours by the names that fairseq gives them today.
 
     Raises CommandError if a model with these options, which is built without memory, has others or other shapes.
     """

@@ -85,7 +85,7 @@ def run(args) -> int:
             f"{', '.join(args.logs)}: {tokens:,} tokens were evaluated, expected at least the {words:,} words and line "
             f"ends of {args.text}; is it the text of that evaluation?"
         )
-    found = {
+    measures = {
         "bits_per_token": bits / tokens,
         "tokens": tokens,
         "words": words,
@@ -94,8 +94,8 @@ def run(args) -> int:
         "word_perplexity": _perplexity(bits / words),
     }
     if args.json:
-        print(json.dumps(found))
+        print(json.dumps(measures))
         return 0
-    print(f"{tokens:,} tokens, {found['bits_per_token']:.4f} bits each: perplexity {found['perplexity']:.2f}")
-    print(f"{words:,} words, {lines:,} line ends among them: word perplexity {found['word_perplexity']:.2f}")
+    print(f"{tokens:,} tokens, {measures['bits_per_token']:.4f} bits each: perplexity {measures['perplexity']:.2f}")
+    print(f"{words:,} words, {lines:,} line ends among them: word perplexity {measures['word_perplexity']:.2f}")
     return 0

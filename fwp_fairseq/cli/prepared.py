@@ -32,7 +32,7 @@ class Prepared:
     def _stamp(self) -> Path:
         return self.folder / "prepared.json"
 
-    def make(self, vocabulary: int | None, given: Vocabulary | None, flag: str, say: Callable[[str], object]) -> None:
+    def make(self, vocabulary: int | None, theirs: Vocabulary | None, flag: str, say: Callable[[str], object]) -> None:
         """Learns or takes over the pieces and binarises the texts, unless that is done.
 
         Raises UsageError, which names the ``flag`` of the folder, if it was made from other texts; CommandError if
@@ -44,26 +44,26 @@ class Prepared:
             made["vocabulary"] = vocabulary
         if self._stamp.is_file():
             self._refuse_others(made, flag)
-            if given is not None:
-                self._refuse_dictionaries(given, flag)
+            if theirs is not None:
+                self._refuse_dictionaries(theirs, flag)
             return
         wanted = vocabulary or corpus.vocabulary
-        count = corpus.write_pieces(self.folder, corpus.learn_pieces(wanted) if given is None else given.pieces)
+        count = corpus.write_pieces(self.folder, corpus.learn_pieces(wanted) if theirs is None else theirs.pieces)
         if vocabulary is not None and count < vocabulary:
             say(f"the texts give {count:,} pieces at most, fewer than --vocabulary {vocabulary:,}")
-        self._binarise(given)
-        made["vocabulary"] = count if given else wanted
+        self._binarise(theirs)
+        made["vocabulary"] = count if theirs else wanted
         write_atomically(self._stamp, json.dumps({**made, "files": self._sums()}))
 
-    def _binarise(self, given: Vocabulary | None) -> None:
+    def _binarise(self, theirs: Vocabulary | None) -> None:
         source, target = self.corpus.languages
         log = self.folder / "preprocess.log"
         if log.exists():  # a call that was stopped here; fairseq refuses dictionaries that are there
             for language in self.corpus.languages:
                 (self.folder / f"dict.{language}.txt").unlink(missing_ok=True)
         dictionaries = ["--joined-dictionary"]
-        if given is not None:
-            dictionaries = ["--srcdict", given.dictionaries[0], "--tgtdict", given.dictionaries[1]]
+        if theirs is not None:
+            dictionaries = ["--srcdict", theirs.dictionaries[0], "--tgtdict", theirs.dictionaries[1]]
         logged(
             log,
             *tool("preprocess", "--user-dir", FOLDER, "--source-lang", source, "--target-lang", target),
@@ -100,8 +100,8 @@ class Prepared:
             if not path.is_file() or (path.name in sums and zlib.crc32(path.read_bytes()) != sums[path.name]):
                 raise CommandError(f"{path} is {'damaged' if path.exists() else 'missing'}; {advice}")
 
-    def _refuse_dictionaries(self, given: Vocabulary, flag: str) -> None:
-        for language, theirs in zip(self.corpus.languages, given.dictionaries, strict=True):
+    def _refuse_dictionaries(self, vocabulary: Vocabulary, flag: str) -> None:
+        for language, theirs in zip(self.corpus.languages, vocabulary.dictionaries, strict=True):
             if (self.folder / f"dict.{language}.txt").read_bytes() != theirs.read_bytes():
                 raise UsageError(
                     f"{flag} {self.folder} has another dict.{language}.txt than the checkpoint of --finetune-from "
@@ -114,7 +114,7 @@ class Prepared:
         return len((self.folder / f"dict.{self.corpus.languages[1]}.txt").read_text(encoding="utf-8").splitlines())
 
     def sides(self, part: str) -> list[list[int]]:
-        """The lengths of the lines of a part in each language, in pieces and an end of sentence each."""
+        """Returns the lengths of the lines of a part in each language, in pieces and an end of sentence each."""
         counts = []
         for language in self.corpus.languages:
             with open(self.folder / f"{part}.pieces.{language}", encoding="utf-8") as file:
@@ -122,7 +122,7 @@ class Prepared:
         return counts
 
     def lengths(self, part: str) -> list[int]:
-        """The tokens of the longer side of each pair."""
+        """Returns the tokens of the longer side of each pair."""
         return [max(pair) for pair in zip(*self.sides(part), strict=True)]
 
 

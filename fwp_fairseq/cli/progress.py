@@ -13,14 +13,14 @@ _RECORD = re.compile(r"\| INFO \| (train_inner|train|valid) \| (\{.*\})\s*$")
 
 
 def numbers(pairs: Iterable[tuple[str, object]]) -> dict[str, float]:
-    """Those of the pairs whose value is a number."""
-    found = {}
+    """Returns the pairs whose value is a number."""
+    values = {}
     for name, value in pairs:
         try:
-            found[name] = float(value)
+            values[name] = float(value)
         except (TypeError, ValueError):
             continue
-    return found
+    return values
 
 
 def parse(line: str) -> tuple[str, dict[str, float]] | None:
@@ -50,17 +50,17 @@ class Progress:
 
     def line(self, text: str) -> None:
         """Reads a line of the log."""
-        kind, found = parse(text) or ("", {})
+        kind, record = parse(text) or ("", {})
         if kind == "valid":
             names = {"valid_loss": ("loss", ".3f"), "valid_bleu": ("BLEU", ".2f")}
-            values = [(title, format(found[name], style)) for name, (title, style) in names.items() if name in found]
+            values = [(title, format(record[name], style)) for name, (title, style) in names.items() if name in record]
             self.validation = "".join(f", validation {title} {value}" for title, value in values)
         elif kind:
-            self._training(kind, found)
+            self._training(kind, record)
 
-    def _training(self, kind: str, found: dict[str, float]) -> None:
-        updates = int(found.get("num_updates", found.get("train_num_updates", 0)))
-        epoch = found.get("update", found.get("epoch", 1))  # within an epoch, a fraction
+    def _training(self, kind: str, record: dict[str, float]) -> None:
+        updates = int(record.get("num_updates", record.get("train_num_updates", 0)))
+        epoch = record.get("update", record.get("epoch", 1))  # within an epoch, a fraction
         if self.max_epoch and updates and epoch > 0:
             total = round(self.max_epoch * updates / epoch)
             self.total = min(total, self.max_update or total)
@@ -73,9 +73,9 @@ class Progress:
         if self.total and first < updates < self.total:
             seconds = (self.total - updates) * max(0.0, now - begin) / (updates - first)
             left = f", about {duration(seconds)} of training left"
-        of = f"of {self.total} " if self.total else ""
-        loss = found.get("loss", found.get("train_loss", math.nan))
+        total = f"of {self.total} " if self.total else ""
+        loss = record.get("loss", record.get("train_loss", math.nan))
         self.say(
-            f"epoch {int(found.get('epoch', 1))}, {updates} {of}updates: training loss {loss:.3f}"
+            f"epoch {int(record.get('epoch', 1))}, {updates} {total}updates: training loss {loss:.3f}"
             f"{self.validation}{left}"
         )

@@ -63,7 +63,7 @@ class Recipe:
         return f"fwp_transformer_{'tiny' if self.small else 'iwslt_de_en'}_hybrid"
 
     def flags(self, arch: str | None, max_update: int | None) -> dict[str, str]:
-        """Small corpora get a tiny model and a high learning rate.
+        """Returns flags of fairseq-train: for small corpora a tiny model and a high learning rate.
 
         The warm-up is a fifth of the updates that fit the corpus, whatever ``max_update`` is, so that a training can go
         on with a larger one. The training ends earlier if the loss on valid no longer falls (--patience).

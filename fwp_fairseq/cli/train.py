@@ -61,7 +61,7 @@ def add_arguments(parser) -> None:
 
 
 def lengths_of(words: list[str]) -> argparse.Namespace:
-    """The numbers that a command of fairseq-train comes to, whose flags may stand in it more than once."""
+    """Returns the numbers that a command of fairseq-train comes to, whose flags may stand in it more than once."""
     parser = Parser(add_help=False, allow_abbrev=False)
     names = ("--max-source-positions", "--max-target-positions", "--max-tokens", "--max-update", "--max-epoch")
     for flag in names:
@@ -93,7 +93,7 @@ class Training:
 
 
 def _without_attention(flags: list[str]) -> list[str]:
-    """The flags that are not of attention, each with its value."""
+    """Returns the flags that are not of attention, each with its value."""
     kept, skipping = [], False
     for word in flags:
         if word.startswith("-"):
@@ -104,7 +104,7 @@ def _without_attention(flags: list[str]) -> list[str]:
 
 
 def _softmax(arch: str) -> list[str]:
-    """The flags of fairseq's Transformer of an architecture's size, as this plugin builds it."""
+    """Returns the flags of fairseq's Transformer of an architecture's size, as this plugin builds it."""
     from fairseq.models import ARCH_MODEL_NAME_REGISTRY
 
     if ARCH_MODEL_NAME_REGISTRY[arch] != "fwp_transformer":
@@ -118,8 +118,8 @@ def _check_architecture(args) -> None:
     """Refuses an architecture that cannot translate, before anything is prepared."""
     from fairseq.models import ARCH_MODEL_REGISTRY, FairseqEncoderDecoderModel
 
-    found = FairseqEncoderDecoderModel if args.arch is None else ARCH_MODEL_REGISTRY.get(args.arch, object)
-    if not issubclass(found, FairseqEncoderDecoderModel):
+    model = FairseqEncoderDecoderModel if args.arch is None else ARCH_MODEL_REGISTRY.get(args.arch, object)
+    if not issubclass(model, FairseqEncoderDecoderModel):
         what = "does not translate" if args.arch in ARCH_MODEL_REGISTRY else "is unknown"
         raise UsageError(f"--arch {args.arch} {what}; expected a translation model, as `fwp archs` lists them")
     if args.baseline and args.arch:
@@ -174,8 +174,8 @@ def run(args) -> int:
     with locked(out, busy):
         prepared = Prepared(corpus, data)
         with nullcontext() if data == out else locked(data, wait):
-            given = beginning and vocabulary_of(beginning[0], beginning[1], corpus.languages)
-            prepared.make(args.vocabulary, given, "--out" if data == out else "--data", say)
+            vocabulary = beginning and vocabulary_of(beginning[0], beginning[1], corpus.languages)
+            prepared.make(args.vocabulary, vocabulary, "--out" if data == out else "--data", say)
         trainings = _trainings(args, prepared, out, beginning)
         for training in trainings:
             training.run()
@@ -185,7 +185,7 @@ def run(args) -> int:
 
 
 def _beginning(args) -> tuple[Path, dict, dict] | None:
-    """The checkpoint of --finetune-from with the options of its task and of its model."""
+    """Returns the checkpoint of --finetune-from with the options of its task and of its model."""
     from .checkpoint import load
     from .translator import checkpoint_in
 
@@ -287,8 +287,8 @@ def _score(args, corpus: Corpus, out: Path, training: Training) -> None:
     source, _ = corpus.write_test_set(out)
     cpu = ["--cpu"] if args.cpu else []
     path = training.translations(args.target)
-    with open(source, "rb") as given, replaced(path) as found, named(path):
-        commands.run(*fwp("translate", training.checkpoints, *cpu), stdin=given, stdout=found)
+    with open(source, "rb") as sources, replaced(path) as translations, named(path):
+        commands.run(*fwp("translate", training.checkpoints, *cpu), stdin=sources, stdout=translations)
 
 
 def _conclude(args, corpus: Corpus, out: Path, trainings: list[Training]) -> None:

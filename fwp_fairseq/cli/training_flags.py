@@ -8,15 +8,15 @@ from .errors import CommandError, UsageError
 
 
 def _words(action: argparse.Action, value) -> list[str]:
-    """The command-line words that set the option to this value; empty if no flag can."""
+    """Returns the command-line words that set the option to this value; empty if no flag can."""
     if action.nargs == 0:
         return [archs.flag_name(action)] if value == action.const else []
     return [] if value is None else [archs.flag_name(action), str(value)]
 
 
-def _same(given, value, action: argparse.Action) -> bool:
+def _same(parsed, value, action: argparse.Action) -> bool:
     """Compares the parser's value with the checkpoint's, which may be the text of a list that the parser makes."""
-    return given == (action.type(value) if isinstance(value, str) and action.type else value)
+    return parsed == (action.type(value) if isinstance(value, str) and action.type else value)
 
 
 def _flags(arch: str, wanted: dict) -> tuple[list[str], dict]:
@@ -29,19 +29,19 @@ def _flags(arch: str, wanted: dict) -> tuple[list[str], dict]:
     words: list[str] = []
     open_to_flags = set(actions)
     while True:
-        given = archs.options(arch, words)
+        parsed = archs.options(arch, words)
         different = {
-            name: given[name] for name, value in wanted.items() if not _same(given[name], value, actions[name])
+            name: parsed[name] for name, value in wanted.items() if not _same(parsed[name], value, actions[name])
         }
         new = {name: _words(actions[name], wanted[name]) for name in different if name in open_to_flags}
         if not any(new.values()):
             return words, different
-        words += [word for found in new.values() for word in found]
-        open_to_flags -= {name for name, found in new.items() if found}
+        words += [word for flag in new.values() for word in flag]
+        open_to_flags -= {name for name, flag in new.items() if flag}
 
 
 def training_flags(options: dict, path: Path) -> list[str]:
-    """The model flags, ``--arch`` first, with which fairseq-train builds a model with exactly these options.
+    """Returns the model flags, ``--arch`` first, with which fairseq-train builds a model with exactly these options.
 
     The architecture is that of the options, unless it sets something that no flag can undo; then it is the model's own.
     ``path``, the checkpoint that the options are from, is named in errors (CommandError).

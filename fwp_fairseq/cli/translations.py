@@ -21,12 +21,12 @@ def lines(path: str) -> list[str]:
         raise CommandError(f"{path}: no such file")
     try:
         with smart_open(path) as file:  # as sacreBLEU's own command reads: only \n ends a line
-            found = [line.removesuffix("\n") for line in file]
+            texts = [line.removesuffix("\n") for line in file]
     except (UnicodeDecodeError, EOFError, BadGzipFile, zlib.error) as error:
         kind = "gzip of UTF-8 text, as its name says" if path.endswith(".gz") else "UTF-8 text"
         raise CommandError(f"{path}: expected {kind}: {error}") from None
-    found[:1] = (without_mark(line, path, partial(print, file=sys.stderr)) for line in found[:1])
-    return found
+    texts[:1] = (without_mark(line, path, partial(print, file=sys.stderr)) for line in texts[:1])
+    return texts
 
 
 def _join_sentencepiece(texts: list[str]) -> list[str]:
@@ -36,20 +36,20 @@ def _join_sentencepiece(texts: list[str]) -> list[str]:
 
 
 def generated(found_lines: list[str], path: str, kind: str | None) -> list[str]:
-    """The lines of a kind, D or H, in the order of their ids; without a kind, the D- lines or else the H- lines.
+    """Returns the lines of a kind, D or H, in the order of their ids; without a kind the D- or else the H- lines.
 
     Empty for any other text. Raises CommandError if lines of this kind are missing.
     """
-    found: dict[str, dict[int, str]] = {"D": {}, "H": {}}
+    kinds: dict[str, dict[int, str]] = {"D": {}, "H": {}}
     for line in found_lines:
         if match := _GENERATED.fullmatch(line):
             number, text = int(match[2]), match[4]
-            if number in found[match[1]]:
+            if number in kinds[match[1]]:
                 raise CommandError(
                     f"{path}: {match[1]}-{number} occurs twice; decode with --nbest 1 into an empty file"
                 )
-            found[match[1]][number] = text
-    texts = found[kind] if kind else found["D"] or found["H"]
+            kinds[match[1]][number] = text
+    texts = kinds[kind] if kind else kinds["D"] or kinds["H"]
     if kind and not texts:
         raise CommandError(f"--lines {kind}: {path} has no {kind}- lines of fairseq-generate")
     missing = sorted(set(range(max(texts, default=-1) + 1)) - texts.keys())

@@ -24,35 +24,35 @@ class Translation:
 
 
 def checkpoint_in(path: Path) -> Path:
-    """The checkpoint that a path names: itself, or the best or last one in this folder or in its `checkpoints`."""
+    """Returns the checkpoint that a path names: itself, or the best or last one in it or in its `checkpoints`."""
     if path.is_file():
         return path
     folders = (path, path / "checkpoints")  # the latter is that of `fwp train --out`
-    found = [one for folder in folders for name in _CHECKPOINTS if (one := folder / name).is_file()]
-    if not found:
+    checkpoints = [path for folder in folders for name in _CHECKPOINTS if (path := folder / name).is_file()]
+    if not checkpoints:
         raise CommandError(f"{path}: expected a checkpoint, or a folder with one of {', '.join(_CHECKPOINTS)}")
-    return found[0]
+    return checkpoints[0]
 
 
 def data_of(checkpoint: Path, task: dict, flag: Path | None) -> Path:
-    """The folder of the dictionaries: the flag's, the checkpoint's own, or that of the training.
+    """Returns the folder of the dictionaries: the flag's, the checkpoint's own, or that of the training.
 
     A training without --source-lang and --target-lang does not save its languages, which fairseq then reads from the
     names of binarised files; only a folder with such files will do.
     """
-    given = [task.get(side) for side in ("source_lang", "target_lang")]
+    sides = [task.get(side) for side in ("source_lang", "target_lang")]
     if "source_lang" not in task or task.get("lang_pairs") or task.get("langs"):
         name = printable(task.get("_name") or task.get("task"))
         raise CommandError(f"{checkpoint}: expected a model that translates one language, actual one of task {name}")
     trained = str(task.get("data") or "").split(":")[0]
     tried = [flag] if flag else [checkpoint.parent, checkpoint.parent.parent, *([Path(trained)] if trained else [])]
     for folder in tried:
-        languages = given if all(given) else _languages_of_files(folder)
+        languages = sides if all(sides) else _languages_of_files(folder)
         if languages and all((folder / f"dict.{language}.txt").is_file() for language in languages):
             return folder
     wanted = "binarised files, whose names tell the languages of this model,"
-    if all(given):
-        wanted = " and ".join(dict.fromkeys(f"dict.{language}.txt" for language in given))
+    if all(sides):
+        wanted = " and ".join(dict.fromkeys(f"dict.{language}.txt" for language in sides))
     raise CommandError(f"{wanted} are not in {', '.join(map(str, tried))}; --data names their folder")
 
 
@@ -64,26 +64,28 @@ def _languages_of_files(folder: Path) -> list[str] | None:
 
 
 def pieces_of(checkpoint: Path, data: Path, flag: str | None):
-    """The SentencePiece model of the flag, or the only one beside dictionaries or checkpoint; None for ``none``.
+    """Loads the SentencePiece model of the flag, or the only one beside dictionaries or checkpoint; None for ``none``.
 
     Raises CommandError if there is none, since a model reads what its pieces were in training, and if there are more.
     """
     if flag == "none":
         return None
     folders = dict.fromkeys([data, data.parent, checkpoint.parent, checkpoint.parent.parent])
-    found = [Path(flag)] if flag else next((of for folder in folders if (of := sorted(folder.glob("*.model")))), [])
-    if len(found) > 1:
-        raise CommandError(f"{', '.join(map(str, found))}: --spm names the one of the source language")
-    if not found or not found[0].is_file():
+    models = (
+        [Path(flag)] if flag else next((paths for folder in folders if (paths := sorted(folder.glob("*.model")))), [])
+    )
+    if len(models) > 1:
+        raise CommandError(f"{', '.join(map(str, models))}: --spm names the one of the source language")
+    if not models or not models[0].is_file():
         raise CommandError(
             f"{flag or 'a SentencePiece model'} was not found; --spm names the file, or is none for lines of pieces"
         )
     from sentencepiece import SentencePieceProcessor
 
     try:
-        return SentencePieceProcessor(model_file=str(found[0]))
+        return SentencePieceProcessor(model_file=str(models[0]))
     except (OSError, RuntimeError) as error:
-        raise CommandError(f"{found[0]}: {error}") from None
+        raise CommandError(f"{models[0]}: {error}") from None
 
 
 class Translator:
@@ -181,15 +183,15 @@ class Translator:
             max_positions=self.model.max_positions(),
             disable_iterator_cache=True,  # the task would keep every block
         ).next_epoch_itr(shuffle=False)
-        found: dict[int, list[Translation]] = {}
+        translations: dict[int, list[Translation]] = {}
         for sample in batches:
             sample = sample if self.device == "cpu" else move_to_cuda(sample)
             with torch.inference_mode():
                 translated = self.task.inference_step(self.generator, [self.model], sample)
             for number, hypotheses in zip(sample["id"].tolist(), translated, strict=True):
-                found[number] = [self._decode(of) for of in hypotheses[: self.nbest]]
+                translations[number] = [self._decode(hypothesis) for hypothesis in hypotheses[: self.nbest]]
             progress(len(translated))
-        return [found[number] for number in range(len(sources))]
+        return [translations[number] for number in range(len(sources))]
 
     def _decode(self, hypothesis: dict) -> Translation:
         from fairseq_cli.generate import get_symbols_to_strip_from_output

@@ -17,14 +17,14 @@ from . import around, is_ours
 
 def _filled(cfg: DictConfig, dataclass: type) -> DictConfig:
     """``cfg``, with the values of the architecture that it names for the options that it does not set itself."""
-    given = {key: value for key, value in OmegaConf.to_container(cfg, resolve=True).items() if value != "???"}
+    values = {key: value for key, value in OmegaConf.to_container(cfg, resolve=True).items() if value != "???"}
     # For this plugin's options null is the default, which an architecture may change; for fairseq's it can be a value.
-    args = argparse.Namespace(**{k: v for k, v in given.items() if v is not None or not k.startswith("fwp_")})
+    args = argparse.Namespace(**{k: v for k, v in values.items() if v is not None or not k.startswith("fwp_")})
     models.ARCH_CONFIG_REGISTRY[cfg._name](args)
     filled = cfg.copy()
     for option in fields(dataclass):
         value = getattr(args, option.name, None)
-        if value is None or value == given.get(option.name):
+        if value is None or value == values.get(option.name):
             continue
         kind = utils.interpret_dc_type(option.type)
         # fairseq's own architectures set numbers for options that are declared as booleans, and the reverse.

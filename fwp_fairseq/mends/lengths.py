@@ -36,7 +36,7 @@ class _Count:
     tokens: int = 0
     unknown: int = 0
 
-    def add(self, task, generator, sample: dict, found: list) -> None:
+    def add(self, task, generator, sample: dict, translated: list) -> None:
         lengths = sample["net_input"]["src_lengths"].tolist()
         if not self.sentences:
             atexit.register(self.conclude)
@@ -51,7 +51,7 @@ class _Count:
             return
         wanted = int(generator.max_len_a * sample["net_input"]["src_tokens"].size(1) + generator.max_len_b)
         most = min(wanted, generator.max_len - 1)
-        self.cut += sum(bool(of) and len(of[0]["tokens"]) > most for of in found)
+        self.cut += sum(bool(beam) and len(beam[0]["tokens"]) > most for beam in translated)
         flags = f"--max-len-a {generator.max_len_a:g} --max-len-b {generator.max_len_b:g}"
         self.limit = flags if wanted == most else f"the {most} positions of the model (--max-target-positions)"
 
@@ -92,11 +92,11 @@ _count = _Count()
 
 @around(FairseqTask, "inference_step", ours=True)
 def step_and_count(inference_step, self, generator, models, sample, *args, **kwargs):
-    found = inference_step(self, generator, models, sample, *args, **kwargs)
+    translated = inference_step(self, generator, models, sample, *args, **kwargs)
     validates = program("train") is not None
     if isinstance(generator, SequenceGenerator) and "src_lengths" in sample["net_input"] and not validates:
-        _count.add(self, generator, sample, found)
-    return found
+        _count.add(self, generator, sample, translated)
+    return translated
 
 
 @around(FairseqTask, "filter_indices_by_size")

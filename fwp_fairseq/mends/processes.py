@@ -50,10 +50,10 @@ def launched_without_gpus(launched, cfg):
 
 @around(distributed_utils, "_infer_slurm_init")
 def slurm_without_gpus(slurm, cfg, *arguments):
-    found = slurm(cfg, *arguments)
+    result = slurm(cfg, *arguments)
     if not torch.cuda.device_count():
         cfg.device_id = 0  # otherwise fairseq selects the GPU of the process's number
-    return found
+    return result
 
 
 @around(distributed_utils, "distributed_init")
@@ -95,15 +95,15 @@ def call_or_say_why(call, cfg, main, **keywords):
                 "--num-workers 0 needs no such process. A training that is started again continues from its last "
                 "checkpoint"
             ) from error
-        rank, found = cfg.distributed_training.distributed_rank, _LOST.search(str(error))
+        rank, lost = cfg.distributed_training.distributed_rank, _LOST.search(str(error))
         if _UNUSED in str(error):
             raise RuntimeError(
                 f"rank {rank}: parameters took no part in an update (layer drop?); with --ddp-backend pytorch_ddp "
                 "that needs --find-unused-parameters"
             ) from error
-        if found is None:
+        if lost is None:
             raise
         raise RuntimeError(
-            f"rank {rank} lost another process of this training ({found[0]}): see the last output of that process. "
+            f"rank {rank} lost another process of this training ({lost[0]}): see the last output of that process. "
             "When all processes are started again, the training continues from its last checkpoint"
         ) from error

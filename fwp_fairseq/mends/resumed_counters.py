@@ -20,15 +20,15 @@ _STOPPING = ("best", "num_runs")
 
 
 def _stopping() -> dict:
-    """The counters of --patience, which are attributes of a function of fairseq's training."""
+    """Returns the counters of --patience, which are attributes of a function of fairseq's training."""
     training = program("train")
     return {} if training is None else vars(training.should_stop_early)
 
 
 def _master(optimizer) -> list:
-    """The parameters in single precision; the memory-efficient optimizers have none."""
-    found = getattr(optimizer, "fp32_params", [])
-    return list(found.values() if isinstance(found, dict) else found)
+    """Returns the parameters in single precision; the memory-efficient optimizers have none."""
+    parameters = getattr(optimizer, "fp32_params", [])
+    return list(parameters.values() if isinstance(parameters, dict) else parameters)
 
 
 for _cls in (fp16_optimizer._FP16OptimizerMixin, fp16_optimizer._MemoryEfficientFP16OptimizerMixin):
@@ -84,8 +84,8 @@ def load_begin(load_state_dict, self, state):
 
 @around(Trainer, "save_checkpoint", ours=True)
 def save_counters(save, self, filename, extra_state):
-    found = {name: number for name, number in _stopping().items() if name in _STOPPING}
-    return save(self, filename, extra_state | {"early_stopping": found})
+    counters = {name: number for name, number in _stopping().items() if name in _STOPPING}
+    return save(self, filename, extra_state | {"early_stopping": counters})
 
 
 @around(checkpoint_utils, "load_checkpoint", ours=True)

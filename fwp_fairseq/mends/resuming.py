@@ -34,9 +34,9 @@ def get_and_keep(get_batch_iterator, self, *args, **kwargs):
     Batches that fairseq makes anew for each epoch (--update-epoch-batch-itr True, sharded data, tasks that require it)
     depend on the epoch alone and are left as they are.
     """
-    given = inspect.signature(get_batch_iterator).bind(self, *args, **kwargs)
-    given.apply_defaults()
-    options = given.arguments
+    bound = inspect.signature(get_batch_iterator).bind(self, *args, **kwargs)
+    bound.apply_defaults()
+    options = bound.arguments
     dataset, epoch = options["dataset"], options["epoch"]
     made_once = self.can_reuse_epoch_itr(dataset) and not (
         options["disable_iterator_cache"] or options.get("update_epoch_batch_itr", False)
@@ -44,7 +44,7 @@ def get_and_keep(get_batch_iterator, self, *args, **kwargs):
     if not made_once or dataset in self.dataset_to_epoch_iter:
         return get_batch_iterator(self, *args, **kwargs)
     options["epoch"] = 1
-    iterator = get_batch_iterator(*given.args, **given.kwargs)
+    iterator = get_batch_iterator(*bound.args, **bound.kwargs)
     iterator.epoch = max(epoch, 1)
     dataset.set_epoch(epoch)
     return iterator
@@ -97,11 +97,11 @@ def load_and_stop(load, cfg, trainer, **kwargs):
 
     fairseq checks these limits only after an update, and so makes one update too many.
     """
-    given = cfg.restore_file.replace(".pt", f"{trainer.checkpoint_suffix}.pt")
-    if cfg.restore_file != _USUAL and not PathManager.exists(given) and trainer.is_data_parallel_master:
-        logger.warning(f"--restore-file {given}: no such checkpoint; the training begins with new parameters")
-    found = load(cfg, trainer, **kwargs)
-    if reason := _finished(trainer, found[0]):
+    restored = cfg.restore_file.replace(".pt", f"{trainer.checkpoint_suffix}.pt")
+    if cfg.restore_file != _USUAL and not PathManager.exists(restored) and trainer.is_data_parallel_master:
+        logger.warning(f"--restore-file {restored}: no such checkpoint; the training begins with new parameters")
+    loaded = load(cfg, trainer, **kwargs)
+    if reason := _finished(trainer, loaded[0]):
         logger.info(f"Stopping training before its first update due to {reason}")
         trainer.cfg.optimization.max_epoch = _NO_EPOCH
-    return found
+    return loaded

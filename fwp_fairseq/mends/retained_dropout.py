@@ -15,9 +15,9 @@ from . import around
 
 @around(BaseFairseqModel, "make_generation_fast_", ours=True)
 def keep_the_named(make_generation_fast_, self, **kwargs):
-    given = kwargs.get("retain_dropout_modules")
-    if given is not None:
-        names = re.findall(r"\w+", given) if isinstance(given, str) else list(given)
+    modules = kwargs.get("retain_dropout_modules")
+    if modules is not None:
+        names = re.findall(r"\w+", modules) if isinstance(modules, str) else list(modules)
         known = {part.module_name for part in self.modules() if isinstance(part, FairseqDropout)} - {None}
         if unknown := set(names) - known:
             raise ValueError(

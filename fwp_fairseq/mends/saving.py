@@ -20,7 +20,7 @@ from . import around
 
 @contextlib.contextmanager
 def _replacing(path: str) -> Iterator[str]:
-    """The name of a file beside ``path`` that takes its place when the block ends, and goes when the block raises."""
+    """Yields a name of a file that takes the place of ``path`` when the block ends, and goes when the block raises."""
     unfinished = path + ".tmp"
     try:
         yield unfinished
@@ -48,7 +48,7 @@ def save_then_rename(save, obj, filename, async_write: bool = False):
 
 @around(PathManager, "copy")
 def copy_then_rename(copy, src_path: str, dst_path: str, overwrite: bool = False) -> bool:
-    """The same for checkpoint_last.pt and checkpoint_best.pt, which are copies."""
+    """Returns the same for checkpoint_last.pt and checkpoint_best.pt, which are copies."""
     if not overwrite or not PathManager.supports_rename(dst_path):
         return copy(src_path, dst_path, overwrite=overwrite)
     with _replacing(dst_path) as unfinished:

@@ -238,13 +238,13 @@ def _draw(plot: Plot, axes, groups: list[str]) -> None:
 
 
 def _overlapping(series: list[Series]) -> list[Series]:
-    """The series with an error bar that touches that of another one; their markers are drawn beside each other."""
+    """Returns the series with an error bar that touches another one's; their markers are drawn beside each other."""
 
-    def touch(one: Series, other: Series) -> bool:
-        both = ((one.points[x], other.points[x]) for x in one.points.keys() & other.points.keys())
+    def touch(first: Series, second: Series) -> bool:
+        both = ((first.points[x], second.points[x]) for x in first.points.keys() & second.points.keys())
         return any(abs(y - z) <= (up or 0) + (down or 0) for (y, up), (z, down) in both if up or down)
 
-    return [one for one in series if any(touch(one, other) for other in series if other is not one)]
+    return [line for line in series if any(touch(line, other) for other in series if other is not line)]
 
 
 def _draw_series(series: Series, groups: list[str], beside: float, axes) -> None:

@@ -7,15 +7,15 @@ from fwp_fairseq.tables.table import NONE, number
 
 
 def fields(names: dict[str, str]) -> dict[str, Callable[[dict], object]]:
-    """Columns of fields that are shown as they are, by their headings."""
+    """Makes columns of fields that are shown as they are, by their headings."""
     return {heading: itemgetter(name) for heading, name in names.items()}
 
 
 def machine(record: dict) -> str:
-    """The machine of a record, or those of all seeds."""
+    """Returns the machine of a record, or those of all seeds."""
     environments = record.get("environments") or [record["environment"]]
-    found = [where.get("gpu") or f"{where['cores']} × {where['cpu']}" for where in environments]
-    return ", ".join(dict.fromkeys(found))
+    machines = [where.get("gpu") or f"{where['cores']} × {where['cpu']}" for where in environments]
+    return ", ".join(dict.fromkeys(machines))
 
 
 def d_dot(record: dict) -> object:

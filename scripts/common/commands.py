@@ -14,7 +14,7 @@ DIRECTION = {"--source-lang": "en", "--target-lang": "de"}
 
 
 def _python() -> str:
-    """The path of the running interpreter, relative to the repository root if it lies in there."""
+    """Returns the path of the running interpreter, relative to the repository root if it lies in there."""
     path = Path(sys.executable)
     return str(path.relative_to(ROOT) if path.is_relative_to(ROOT) else path)
 
@@ -56,7 +56,7 @@ def printed(command: list[str]) -> str:
 
 
 def binarising(data: Path, valid: str, tests: Iterable[str], workers: int = 1) -> list[str]:
-    """The command that binarises the pieces of an English-German corpus: those of "train" and of these sets."""
+    """Returns the command that binarises the pieces of an English-German corpus: those of "train" and of these sets."""
     return [
         *("fairseq-preprocess", *words_of(DIRECTION), "--joined-dictionary"),
         *("--trainpref", f"{data}/bpe/train", "--validpref", f"{data}/bpe/{valid}"),
@@ -79,17 +79,17 @@ def flags_of(command: list[str]) -> dict[str, str]:
 
 
 def device(gpus) -> dict:
-    """The flags of fairseq's tools for these GPUs, of which there may be none."""
+    """Returns the flags of fairseq's tools for these GPUs, of which there may be none."""
     return {} if gpus else {"--cpu": True}
 
 
 def site_flags(sites: dict[str, str]) -> dict[str, str]:
-    """The flags for the kind of attention of each site."""
+    """Returns the flags for the kind of attention of each site."""
     return {f"--fwp-{site}": kind for site, kind in sites.items()}
 
 
 def words_of(flags: dict) -> list[str]:
-    """The arguments for these flags; True gives the flag without a value, None leaves it out."""
+    """Returns the arguments for these flags; True gives the flag without a value, None leaves it out."""
     words = []
     for flag, value in flags.items():
         if value is not None:

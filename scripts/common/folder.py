@@ -74,7 +74,7 @@ class Folder:
             )
 
     def result(self, step: str, inputs: object, outputs: list[Path]) -> dict | None:
-        """The result of a finished step, or None if the step has to be done."""
+        """Returns the result of a finished step, or None if the step has to be done."""
         file = self._marker(step)
         marker = self._read(file)
         if marker is None or marker["inputs"] != inputs or not all(path.exists() for path in outputs):
@@ -120,11 +120,11 @@ class Folder:
     @staticmethod
     def _read(path: Path) -> dict | None:
         try:
-            found = json.loads(path.read_text())
+            marker = json.loads(path.read_text())
         except FileNotFoundError:
             return None
         except ValueError:
-            found = None
-        if not isinstance(found, dict):
+            marker = None
+        if not isinstance(marker, dict):
             raise RecipeError(f"{path} is not a JSON object; remove {path.parent} and start again")
-        return found
+        return marker

@@ -79,7 +79,7 @@ def run(
 
 
 def _follow(process: subprocess.Popen, out, tail: deque[str], on_line, on_tick) -> None:
-    """Until it closes its output."""
+    """Follows a process until it closes its output."""
     lines: queue.Queue[bytes | None] = queue.Queue()
 
     def read() -> None:

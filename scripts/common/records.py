@@ -60,7 +60,7 @@ def _record(text: str, where: str) -> dict:
         raise ValueError(f"{where}: a record lacks {error}") from None
 
 
-def append(path: str | os.PathLike, *found: dict, key: Callable[[dict], object] | None = None) -> int:
+def append(path: str | os.PathLike, *new: dict, key: Callable[[dict], object] | None = None) -> int:
     """Appends records to a .jsonl file, a line each, in one write; returns how many when they are on the disk.
 
     With ``key``, those whose key the file has already are left out. The file is locked meanwhile, so that parallel runs
@@ -69,9 +69,9 @@ def append(path: str | os.PathLike, *found: dict, key: Callable[[dict], object] 
     and infinity, and ValueError if the file is one of benchmarks/results and the code had uncommitted changes.
     """
     if Path(path).resolve().parent == FOLDER:  # a run may have begun without --record, in a checkout with changes
-        for record in found:
+        for record in new:
             require_commit(record["environment"])
-    lines = [_line(record) for record in found]  # what JSON cannot represent is refused before the file is made
+    lines = [_line(record) for record in new]  # what JSON cannot represent is refused before the file is made
     Path(path).parent.mkdir(parents=True, exist_ok=True)
     with open(path, "a+b", buffering=0) as file:
         fcntl.flock(file, fcntl.LOCK_EX)
@@ -82,7 +82,7 @@ def append(path: str | os.PathLike, *found: dict, key: Callable[[dict], object] 
                 raise ValueError(f"{path}: the last line does not end with a newline; repair it before you append")
         if key is not None:
             known = [key(record) for record in read_file(path)]
-            lines = [line for line, record in zip(lines, found, strict=True) if key(record) not in known]
+            lines = [line for line, record in zip(lines, new, strict=True) if key(record) not in known]
         content = b"".join(lines)
         try:
             if file.write(content) != len(content):
@@ -135,20 +135,20 @@ def _cpu_model() -> str:
 
 def checkouts(path: Path) -> list[dict]:
     """Adds the checkout of this code to those that a file names, and returns them all."""
-    found = json.loads(path.read_text()) if path.exists() else []
+    known = json.loads(path.read_text()) if path.exists() else []
     here = environment()
-    if (now := {"commit": here["commit"], "dirty": here["dirty"]}) not in found:
-        found.append(now)
-        write_atomically(path, json.dumps(found))
-    return found
+    if (now := {"commit": here["commit"], "dirty": here["dirty"]}) not in known:
+        known.append(now)
+        write_atomically(path, json.dumps(known))
+    return known
 
 
-def require_commit(found: dict | None = None) -> None:
+def require_commit(where: dict | None = None) -> None:
     """Raises ValueError if the code is not exactly that of a commit, as --record requires.
 
-    ``found`` is the :func:`environment` to judge; by default it is determined now.
+    ``where`` is the :func:`environment` to judge; by default it is determined now.
     """
-    dirty = (environment() if found is None else found)["dirty"]
+    dirty = (environment() if where is None else where)["dirty"]
     if dirty is not False:
         nothing = "none that tracks this package; for a clean copy without .git, set FWP_COMMIT to its commit"
         what = "uncommitted changes; commit them first" if dirty else nothing

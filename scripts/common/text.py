@@ -1,4 +1,4 @@
-"""What programs print."""
+"""Prints lines of programs."""
 
 import sys
 

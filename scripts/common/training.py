@@ -21,33 +21,33 @@ def summary(lines: Iterable[str]) -> dict:
 
     Unknown entries are None. `seconds` is the time of training and validating in all sessions, killed ones included.
     """
-    found = dict.fromkeys(("parameters", "updates", "first_loss", "last_loss", "valid_loss", "valid_bleu"))
+    totals = dict.fromkeys(("parameters", "updates", "first_loss", "last_loss", "valid_loss", "valid_bleu"))
     sessions = [0.0]
     for line in lines:
         if match := _PARAMETERS.search(line):
-            found["parameters"] = int(match[1].replace(",", ""))
+            totals["parameters"] = int(match[1].replace(",", ""))
             sessions.append(0.0)
         kind, numbers = parse(line) or ("", {})
         sessions[-1] = max(sessions[-1], numbers.get(WALL.get(kind, ""), 0.0))
         if kind == "train_inner" and "loss" in numbers:
-            found["updates"] = int(numbers.get("num_updates", found["updates"] or 0))
-            found["last_loss"] = numbers["loss"]
-            if found["first_loss"] is None:
-                found["first_loss"] = numbers["loss"]
+            totals["updates"] = int(numbers.get("num_updates", totals["updates"] or 0))
+            totals["last_loss"] = numbers["loss"]
+            if totals["first_loss"] is None:
+                totals["first_loss"] = numbers["loss"]
         elif kind == "train" and "train_num_updates" in numbers:
-            found["updates"] = int(numbers["train_num_updates"])
+            totals["updates"] = int(numbers["train_num_updates"])
         elif kind == "valid" and math.isfinite(numbers.get("valid_loss", math.nan)):
             # A training that was killed after its last save has no later record of its updates.
-            found["updates"] = int(numbers.get("valid_num_updates", found["updates"] or 0)) or None
-            found["valid_loss"] = min(numbers["valid_loss"], found["valid_loss"] or math.inf)
+            totals["updates"] = int(numbers.get("valid_num_updates", totals["updates"] or 0)) or None
+            totals["valid_loss"] = min(numbers["valid_loss"], totals["valid_loss"] or math.inf)
             if "valid_bleu" in numbers:
-                found["valid_bleu"] = max(numbers["valid_bleu"], found["valid_bleu"] or 0.0)
-    return {**found, "seconds": sum(sessions)}
+                totals["valid_bleu"] = max(numbers["valid_bleu"], totals["valid_bleu"] or 0.0)
+    return {**totals, "seconds": sum(sessions)}
 
 
-def loss_problem(found: dict) -> str | None:
-    """Why the losses of a short training are wrong, or None."""
-    first, last = found["first_loss"], found["last_loss"]
+def loss_problem(trained: dict) -> str | None:
+    """Returns the reason why the losses of a short training are wrong, or None."""
+    first, last = trained["first_loss"], trained["last_loss"]
     if first is None or last is None:
         return "the training logged no loss"
     if not (math.isfinite(first) and math.isfinite(last)):

@@ -40,7 +40,7 @@ class Source:
 
 
 def folder(corpus: str) -> Path:
-    """The folder that is searched first for the files of a corpus: in $FWP_DATA, else in ../shared/data."""
+    """Returns the folder that is searched first for the files of a corpus: in $FWP_DATA, else in ../shared/data."""
     return Path(os.environ.get("FWP_DATA") or ROOT / DEFAULT_DATA) / corpus
 
 
@@ -61,14 +61,14 @@ def provide(source: Source, target: Path, say: Callable[[str], object]) -> None:
         return
     target.parent.mkdir(parents=True, exist_ok=True)
     local = folder(source.corpus) / source.name
-    found = next((path for path in (local.with_name(f"{local.name}.gz"), local) if path.is_file()), None)
+    copy = next((path for path in (local.with_name(f"{local.name}.gz"), local) if path.is_file()), None)
     part = target.with_name(f"{target.name}.part")
-    if found is None:
+    if copy is None:
         download(source.url, part, source.corpus, say)
-    packed = found.suffix == ".gz" if found else source.url.endswith(".gz")
-    where = found or source.url
+    packed = copy.suffix == ".gz" if copy else source.url.endswith(".gz")
+    where = copy or source.url
     try:
-        content = (found or part).read_bytes()
+        content = (copy or part).read_bytes()
         content = unpacked(content, where) if packed else content
         actual = hashlib.sha256(content).hexdigest()
         if actual != source.sha256:

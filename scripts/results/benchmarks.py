@@ -129,7 +129,7 @@ def _models(name: str, columns: dict[str, Callable[[dict], object]], key: Callab
 
 
 def _length(data: str) -> tuple[bool, int]:
-    """Whether the sources are those of sentences, sentence-256, or as long as the outputs, 256; and the length."""
+    """Returns the length of outputs, such as 256, after True if sources are sentences, as in sentence-256."""
     return not data.isdigit(), int(data.removeprefix("sentence-"))
 
 
@@ -146,7 +146,7 @@ _LINES = {
 
 
 def _with_memory(records: list[dict]) -> dict:
-    """The newest record, with the memory of the newest one that has it: some runs measure the time alone."""
+    """Returns the newest record, with the memory of the newest one that has it: some runs measure the time alone."""
     measured = next((record for record in reversed(records) if record["peak_bytes"]), {})
     return {**records[-1], **{name: measured[name] for name in ("peak_bytes", "peak_ratio") if name in measured}}
 
@@ -162,7 +162,7 @@ def _over_length(rows: list[dict]) -> Plot:
             label = _LINES.get((row["attention"], row["backend"]))
             if row["where"] == where and label and (y := value(row)) is not None:
                 points[label][int(row["data"])] = (y, None)
-        return [Series(label, label, found) for label, found in points.items() if found]
+        return [Series(label, label, line) for label, line in points.items() if line]
 
     x = "tokens in each translation"
     memory = series(lambda row: row["peak_bytes"] and row["peak_bytes"] / 2**20)

@@ -51,7 +51,7 @@ class TranslationPreset(preset.Preset):
 
 
 def _training(lr: float, warmup: int, updates: int) -> dict:
-    """A linear decay to zero, which beats an inverse square root when a training is as short as these."""
+    """Returns a linear decay to zero, which beats an inverse square root when a training is as short as these."""
     return {
         **ADAM,
         "--lr": lr,
@@ -67,7 +67,7 @@ def _training(lr: float, warmup: int, updates: int) -> dict:
 
 
 def multi30k(rows: tuple) -> TranslationPreset:
-    """The small model of Multi30k: 2+2 layers of width 128, trained in minutes on one core."""
+    """Returns the small model of Multi30k: 2+2 layers of width 128, trained in minutes on one core."""
     return TranslationPreset(
         name="multi30k",
         reference="raw/test_2016_flickr.de",

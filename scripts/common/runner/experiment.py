@@ -17,7 +17,7 @@ PAIRED = Path("benchmarks/results/paired.jsonl")  # records of comparisons
 
 
 class Experiment(ABC):
-    """What one experiment adds to the code here.
+    """Describes one experiment.
 
     - `name`: of its folder in scripts/experiments and in runs/.
     - `description`: for --help.

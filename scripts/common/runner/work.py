@@ -45,7 +45,7 @@ class Work:
         return {"threads": int(self.variables["OMP_NUM_THREADS"]), "environment": records.environment() | gpu}
 
     def part(self, path: Path, steps: tuple[str, ...]) -> Folder:
-        """A folder inside that of the run, with steps of its own."""
+        """Returns a folder inside that of the run, with steps of its own."""
         return Folder(path, steps, self.folder.say, self.folder.check)
 
     def tool(self, command: list[str], log: Path, **more) -> process.Usage:

@@ -66,7 +66,7 @@ def _note(rows: list[dict]) -> str:
 
 
 def _plot(where: str):
-    """Our figures, and beside them the paper's, which are of another test set and a larger model."""
+    """Plots our figures, and beside them the paper's, which are of another test set and a larger model."""
 
     def plot(rows: list[dict]) -> Plot:
         lines = [Line(r["row"], r["bleu"], r["spread"].get("bleu")) for r in rows if r["d_dot"] is None]

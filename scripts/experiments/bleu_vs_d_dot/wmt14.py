@@ -148,6 +148,6 @@ def _encode(data: Path) -> None:
 
 
 def is_clean(first: int, second: int) -> bool:
-    """Whether a training pair of sides of so many pieces is kept, by the limits of fairseq's script."""
+    """Tells whether a training pair of sides of so many pieces is kept, by the limits of fairseq's script."""
     shorter, longer = sorted((first, second))
     return shorter >= 1 and longer <= LONGEST and longer <= MOST_RATIO * shorter

@@ -23,7 +23,7 @@ def _at(site: str) -> Callable[[dict], str]:
 
 
 def _settings(record: dict) -> tuple[float, float]:
-    """Learning rate and dropout."""
+    """Returns learning rate and dropout."""
     flags = flags_of(record["train_command"])
     return float(flags["--lr"]), float(flags["--dropout"])
 
@@ -34,7 +34,7 @@ def _place(row: Row) -> str:
 
 
 def _plot(rows: list[dict]) -> Plot:
-    """BLEU of each family over the sites that have it, with the line of softmax attention at all sites."""
+    """Plots BLEU of each family over the sites that have it, with the line of softmax attention at all sites."""
 
     def bleu(row: Row) -> tuple[float, float | None] | None:
         expected = row.recorded["kinds"], row.recorded["heads"], (LR, row.more["--dropout"])

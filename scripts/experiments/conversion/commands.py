@@ -80,19 +80,19 @@ def _begins_with(checkpoint: Path) -> list[str]:
 
 
 def transfer(run: ConversionRun, gpus: Gpus, model: list[str]) -> list[str]:
-    """The command that trains only the feature maps; ``model`` holds the flags of the converted model."""
+    """Returns the command that trains only the feature maps; ``model`` holds the flags of the converted model."""
     model = [*_begins_with(run.checkpoint("converted")), *model]
     return _train(run, gpus, "transferred", model, _TRANSFER, run.row.transfer)
 
 
 def train(run: ConversionRun, gpus: Gpus, model: list[str]) -> list[str]:
-    """The command of the fine-tuning, which begins where the transfer ended if there is one."""
+    """Returns the command of the fine-tuning, which begins where the transfer ended if there is one."""
     before = "transferred" if run.row.transfer else "converted"
     return _train(run, gpus, "finetuned", [*_begins_with(run.checkpoint(before)), *model], {}, run.updates)
 
 
 def control(run: ConversionRun, gpus: Gpus, model: list[str]) -> list[str]:
-    """The command that trains the softmax model for as many updates as the converted model in all."""
+    """Returns the command that trains the softmax model for as many updates as the converted model in all."""
     kept, own = [], False
     for word in model:
         own = word.startswith("--fwp-") if word.startswith("--") else own

@@ -42,7 +42,7 @@ class Paragraph:
 
 @dataclass(frozen=True)
 class Corpus:
-    """What is made of the documents.
+    """Sizes of the corpus that is made of the documents.
 
     - `words`: the length of the windows of training and validation in English words.
     - `test_words`: the lengths of the windows of the test sets, which are fairseq's "test", "test1", and so on.
@@ -57,7 +57,7 @@ class Corpus:
 
     @property
     def sets(self) -> dict[str, tuple[str, int]]:
-        """Name of a text to the part of the documents that it is made of, and the words of its windows."""
+        """Maps the name of a text to the part of the documents that it is made of, and the words of its windows."""
         return {
             "train": ("train", self.words),
             "valid": ("valid", self.words),
@@ -98,7 +98,7 @@ def _sums(data: Path) -> dict:
 
 
 def is_pinned(data: Path) -> bool:
-    """Whether a prepared corpus is made of the documents with which this project was measured."""
+    """Tells whether a prepared corpus is made of the documents with which this project was measured."""
     return _sums(data) == SHA256
 
 
@@ -169,7 +169,7 @@ def others(corpus: Corpus, data: Path, documents: Path) -> Path:
                 (target.path / name).unlink(missing_ok=True)
                 (target.path / name).symlink_to((data / name).resolve())
         for words in corpus.test_words:
-            _write(f"test{words}", [one for part in parts.values() for one in part], words, target.path)
+            _write(f"test{words}", [paragraph for part in parts.values() for paragraph in part], words, target.path)
     return target.path
 
 

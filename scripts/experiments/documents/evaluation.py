@@ -113,12 +113,14 @@ def read(run: Run, log: Path, words: int, one_of: int) -> Translations:
     )
 
 
-def scores(found: Translations) -> dict:
+def scores(translated: Translations) -> dict:
     """BLEU, chrF and length ratio of each bucket that has windows, and the shares of translations cut or empty."""
-    bleu, chrf, buckets = bleu_metric(found.references), make_metric("chrf"), {}
+    bleu, chrf, buckets = bleu_metric(translated.references), make_metric("chrf"), {}
     for name in ("all", *BUCKETS):
-        if chosen := found.bucket(name):
-            texts, references = ([column[number] for number in chosen] for column in (found.texts, found.references))
+        if chosen := translated.bucket(name):
+            texts, references = (
+                [column[number] for number in chosen] for column in (translated.texts, translated.references)
+            )
             score = bleu.corpus_score(texts, [references])
             buckets[name] = {
                 "windows": len(chosen),
@@ -126,11 +128,11 @@ def scores(found: Translations) -> dict:
                 "chrf": round(chrf.corpus_score(texts, [references]).score, 2),
                 "length_ratio": round(score.sys_len / score.ref_len, 3),
             }
-    total = len(found.texts)
+    total = len(translated.texts)
     return {
         "buckets": buckets,
-        "cut": round(sum(found.cut) / total, 4),
-        "empty": round(sum(not text.strip() for text in found.texts) / total, 4),
+        "cut": round(sum(translated.cut) / total, 4),
+        "empty": round(sum(not text.strip() for text in translated.texts) / total, 4),
         "signature": bleu.get_signature().format(),
         "chrf_signature": chrf.get_signature().format(),
     }
@@ -138,15 +140,15 @@ def scores(found: Translations) -> dict:
 
 def compared(baseline: Run, run: Run) -> dict[str, dict]:
     """Compares two finished runs on the windows of each length, and on those in a bucket if these are not few."""
-    found = {}
+    comparisons = {}
     for words in run.preset.corpus.test_words:
-        theirs, ours = (translations(one, words) for one in (baseline, run))
+        theirs, ours = (translations(compared, words) for compared in (baseline, run))
         for name in ("all", *BUCKETS):
             if len(chosen := ours.bucket(name)) >= _LEAST:
                 columns = ([column[n] for n in chosen] for column in (theirs.texts, ours.texts, ours.references))
                 what = {"table": "documents_paired", "corpus": corpus_of(run), "words": words, "bucket": name}
-                found[f"{words} words, {name}"] = {**what, **bootstrap.compare(*columns)}
-    return found
+                comparisons[f"{words} words, {name}"] = {**what, **bootstrap.compare(*columns)}
+    return comparisons
 
 
 def corpus_of(run: Run) -> str:
@@ -154,12 +156,12 @@ def corpus_of(run: Run) -> str:
 
 
 def _tests(run: Run, one_of: int, *how, **more) -> dict:
-    """The scores of the best checkpoint on the windows of each length; the other arguments are `translate`'s."""
-    found = {}
+    """Scores the best checkpoint on the windows of each length; the other arguments are `translate`'s."""
+    tests = {}
     for words in run.preset.corpus.test_words:
         translated, seconds = translate(run, best(run), words, one_of, *how, **more)
-        found[str(words)] = {**scores(translated), "decode_seconds": round(seconds, 1)}
-    return found
+        tests[str(words)] = {**scores(translated), "decode_seconds": round(seconds, 1)}
+    return tests
 
 
 def on_others(run: Run, data: Path, device: dict, say: Callable, options: dict) -> dict:
@@ -202,7 +204,7 @@ def lines_about(record: dict) -> list[str]:
     """Returns what is said of a record."""
     said = []
     for words, test in record["tests"].items():
-        bleu = ", ".join(f"{name} {found['bleu']:.2f}" for name, found in test["buckets"].items())
+        bleu = ", ".join(f"{name} {scores['bleu']:.2f}" for name, scores in test["buckets"].items())
         read = f", {record['window']} positions read in a step" if "window" in record else ""
         said.append(f"windows of {words} words{read}: BLEU {bleu}")
     return said

@@ -91,7 +91,9 @@ _IGNORED = {
 
 def plain(text: str) -> str:
     """Returns text of a manual page without troff's escapes."""
-    text = re.sub(r"\\\((..)|\\\[([^\]]*)\]", lambda found: _GLYPHS.get(found[1] or found[2], ""), _FONTS.sub("", text))
+    text = re.sub(
+        r"\\\((..)|\\\[([^\]]*)\]", lambda escape: _GLYPHS.get(escape[1] or escape[2], ""), _FONTS.sub("", text)
+    )
     text = re.sub(r"\\[ ~0]", " ", text).replace("\\-", "-").replace("\\e", "\\").replace("\\'", "'")
     return " ".join(text.split())
 
@@ -118,8 +120,8 @@ class _Manual:
         self.kind, self.words, self.is_known = kind, [], True
 
     def read(self, line: str) -> None:
-        found = re.match(r"[.']\s*([A-Za-z]+|\\\"|\.)\s*(.*)", line)
-        macro, rest = (found[1], found[2]) if found else ("", line)
+        match = re.match(r"[.']\s*([A-Za-z]+|\\\"|\.)\s*(.*)", line)
+        macro, rest = (match[1], match[2]) if match else ("", line)
         if self.until:
             self.until = None if macro == self.until else self.until
         elif macro in _LITERAL:
@@ -148,12 +150,12 @@ def manual_page(path: Path) -> list[Part]:
 
 
 def _sections(parts: Iterable[Part]) -> list[list[Part]]:
-    found: list[list[Part]] = [[]]
+    sections: list[list[Part]] = [[]]
     for part in parts:
         if part.kind == HEADING:
-            found.append([])
-        found[-1].append(part)
-    return found
+            sections.append([])
+        sections[-1].append(part)
+    return sections
 
 
 def aligned(english: list[Part], german: list[Part]) -> Iterator[tuple[str, str]]:

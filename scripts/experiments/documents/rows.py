@@ -36,7 +36,7 @@ _BOTH = tuple(
 
 
 def _with(name: str, flags: dict, rows: tuple[Row, ...] = (_BASELINE, _HYBRID, _GATED, _ROTARY)) -> tuple[Row, ...]:
-    """The main rows, or these, with flags in place of those that all rows share (presets.py)."""
+    """Returns the main rows, or these, with flags in place of those that all rows share (presets.py)."""
     return tuple(replace(row, name=f"{row.name}-{name}", more=row.more | flags) for row in rows)
 
 

@@ -34,16 +34,16 @@ _WINDOW_FIELDS = [f"{words} words{what}" for words in (_SHORT, *_LONGER) for wha
 
 
 def _combined(preset: DocumentsPreset) -> Callable[[list[dict]], dict]:
-    """The mean over seeds, with the fields that are averaged beside each other."""
+    """Returns the mean over seeds, with the fields that are averaged beside each other."""
     scores, short = _scores(preset), str(preset.corpus.test_words[0])
 
     def flat(record: dict) -> dict:
         tests = record["tests"]
         # A rehearsal's few documents fill no bucket of long sources.
-        found = {
+        columns = {
             name: tests[words]["buckets"].get(bucket, {}).get(score) for name, (words, bucket, score) in scores.items()
         }
-        return record | found | {name: tests[short][name] for name in _SHARES}
+        return record | columns | {name: tests[short][name] for name in _SHARES}
 
     mean = over_seeds("valid_loss", "cpu_seconds", *scores, *_SHARES)
     return lambda records: mean([flat(record) for record in records])
@@ -80,7 +80,7 @@ _LABELS = {
 
 
 def _plot(rows: list[dict]) -> Plot:
-    """Validation loss over updates, of the newest record of each row, and BLEU by length of the source."""
+    """Plots the validation loss over updates, of the newest record of each row, and BLEU by length of the source."""
     curves, scores = [], []
     places = {_title(bucket): x for x, bucket in enumerate(BUCKETS)}
     for row in sorted((row for row in rows if row["row"] in _LABELS), key=lambda row: [*_LABELS].index(row["row"])):
@@ -117,17 +117,17 @@ def _window_note(rows: list[dict]) -> str:
 
 
 def _gain(bucket: str) -> Callable[[dict], str]:
-    """A column with the gain in BLEU over the baseline, and p; buckets of few windows have none."""
+    """Returns a column with the gain in BLEU over the baseline, and p; buckets of few windows have none."""
 
     def cell(record: dict) -> str:
-        one = record["buckets"].get(bucket)
-        return f"{one['bleu'] - one['baseline_bleu']:+.2f} ({one['p']:.3f})" if one else NONE
+        scores = record["buckets"].get(bucket)
+        return f"{scores['bleu'] - scores['baseline_bleu']:+.2f} ({scores['p']:.3f})" if scores else NONE
 
     return cell
 
 
 def _table(preset: DocumentsPreset, plot: Callable[[list[dict]], Plot] | None = None) -> Table:
-    """The records of the measured corpus in this size; of any corpus if it is a rehearsal."""
+    """Returns the records of the measured corpus in this size; of any corpus if it is a rehearsal."""
 
     def key(record: dict) -> tuple | None:
         shown = record["preset"] == preset.name and (record["corpus"] == "pinned" or preset is SMOKE)

@@ -37,7 +37,7 @@ class DocumentsConversionPreset(ConversionPreset):
 
 
 def _preset(name: str, updates: int) -> DocumentsConversionPreset:
-    """Conversions of the best softmax attention, each trained for so many updates in all."""
+    """Returns conversions of the best softmax attention, each trained for so many updates in all."""
     return DocumentsConversionPreset(
         name=name,
         documents=presets.LONG,

@@ -9,7 +9,7 @@ from .rows import ROWS, LanguageModel
 
 @dataclass(frozen=True)
 class Size:
-    """What the rows of one size have in common.
+    """Settings that the rows of one size share.
 
     Args:
         layers, width: of the model; what its state is counted from.

@@ -58,7 +58,7 @@ Schlag et al. 2021, at one of three scales.
     def results(self, run: LanguageModelRun, devices: Gpus, work: Work) -> list[dict]:
         trained = work.train(commands.train(run, devices), run.checkpoint)
         evaluated = {split: _evaluated(run, devices, work, split) for split in EVALUATED}
-        peaks = [found["peak_mib"] for found in evaluated.values()]
+        peaks = [evaluation["peak_mib"] for evaluation in evaluated.values()]
         record = work.record(
             "language_models",
             trained,
@@ -66,7 +66,7 @@ Schlag et al. 2021, at one of three scales.
             state=run.row.state,
             state_numbers=run.state_numbers,
             **{split: {name: evaluated[split][name] for name in FOUND} for split in EVALUATED},
-            eval_seconds=round(sum(found["seconds"] for found in evaluated.values()), 1),
+            eval_seconds=round(sum(evaluation["seconds"] for evaluation in evaluated.values()), 1),
             eval_peak_mib=None if None in peaks else round(max(peaks)),
             recipe=work.configuration,
             eval_commands=[evaluated[split]["command"] for split in EVALUATED],
@@ -92,17 +92,17 @@ def _evaluated(run: LanguageModelRun, gpus: Gpus, work: Work, split: str) -> dic
 
     # A run that began without a GPU may continue with one.
     inputs = [word for word in command if word != "--cpu"]
-    found = work.folder.run(split, f"evaluate on {split}", inputs, [log], evaluate, command)
-    return found | {"command": as_run(command)}
+    evaluation = work.folder.run(split, f"evaluate on {split}", inputs, [log], evaluate, command)
+    return evaluation | {"command": as_run(command)}
 
 
 def _score(run: LanguageModelRun, split: str, work: Work) -> dict:
     log = run.path / f"{split}-ppl.log"
     work.tool(commands.perplexity(run, split), log)
-    found = json.loads(log.read_text(encoding="utf-8").strip().splitlines()[-1])
-    if not math.isfinite(found["bits_per_token"]):
-        raise RecipeError(f"{run.log(split)}: the loss is not a number: {found['bits_per_token']}")
-    return {name: found[name] for name in FOUND}
+    measures = json.loads(log.read_text(encoding="utf-8").strip().splitlines()[-1])
+    if not math.isfinite(measures["bits_per_token"]):
+        raise RecipeError(f"{run.log(split)}: the loss is not a number: {measures['bits_per_token']}")
+    return {name: measures[name] for name in FOUND}
 
 
 EXPERIMENT = LanguageModels()

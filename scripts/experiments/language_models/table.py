@@ -15,7 +15,7 @@ _MEANS = (*_SPLITS, "train_seconds", "eval_seconds")
 
 
 def _combine(preset: str) -> Callable[[list[dict]], dict]:
-    """The mean over seeds of what the preset's results are given in, in place of the evaluations."""
+    """Returns the mean over seeds of what the preset's results are given in, in place of the evaluations."""
     field, _ = MEASURES[preset]
     mean = over_seeds(*_MEANS)
     return lambda records: mean([record | {split: record[split][field] for split in _SPLITS} for record in records])
@@ -27,7 +27,7 @@ _OF_A_SEED = {"--seed", "--save-dir"}
 
 
 def _key(names: tuple[str, ...]) -> Callable[[dict], tuple | None]:
-    """Rows of other trainings are other rows, except for the seed."""
+    """Tells trainings apart by everything but the seed."""
 
     def key(record: dict) -> tuple | None:
         if record["row"] not in names:
@@ -39,7 +39,7 @@ def _key(names: tuple[str, ...]) -> Callable[[dict], tuple | None]:
 
 
 def _of_row(cell: Callable) -> Callable[[dict], object]:
-    """A cell that the row tells."""
+    """Returns a cell that the row tells."""
     return lambda record: cell(BY_NAME[record["row"]])
 
 

@@ -12,7 +12,7 @@ from .rows import EVALUATE_EVERY, NETS, RANGES, SOLVED, layer_options
 
 
 def _place(models: tuple[str, ...]) -> Callable[[dict], tuple | None]:
-    """The key of a table of these models."""
+    """Returns the key of a table of these models."""
 
     def key(record: dict) -> tuple | None:
         return (models.index(record["model"]),) if record["model"] in models else None
@@ -27,7 +27,7 @@ def _combine(records: list[dict]) -> dict:
 
 
 def _curves(rows: list[dict]) -> Plot:
-    """The mean over the seeds of the accuracy on the training length; a run that has ended keeps its last one."""
+    """Plots the mean accuracy of the seeds on the training length; a run that has ended keeps its last one."""
     series = []
     for row in rows:
         longest = max(len(run["accuracies"]) for run in row["runs"])

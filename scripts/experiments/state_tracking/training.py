@@ -24,14 +24,14 @@ LR, CLIP = 1e-2, 1.0
 
 
 def batch(rows: int, length: int, generator: torch.Generator) -> tuple[torch.Tensor, torch.Tensor]:
-    """Random bits (rows, length), and the parity of the first t for every t."""
+    """Draws random bits (rows, length), and the parity of the first t for every t."""
     bits = torch.randint(2, (rows, length), generator=generator)
     return bits, bits.cumsum(1) % 2
 
 
 @torch.no_grad()
 def accuracy(model: FastWeightDecoder, length: int, generator: torch.Generator) -> float:
-    """The share of right answers at the last tenth of the positions."""
+    """Returns the share of right answers at the last tenth of the positions."""
     bits, parity = batch(EVALUATION_ROWS, length, generator)
     last = slice(-(length // 10), None)
     return (model(bits)[0].argmax(-1) == parity)[:, last].float().mean().item()

@@ -32,8 +32,8 @@ def end_losses(setting: int, rows: list[dict]) -> Plot:
         medians = {S: statistics.median(max(loss, LEAST_LOSS) for loss in losses) for S, losses in ours.items()}
         series = [Series("authors", "authors", _drawn(theirs), hollow=True), Series("here", "here", _drawn(medians))]
         for seed in range(max(map(len, ours.values()), default=0)):
-            one = {S: losses[seed] for S, losses in ours.items() if 1 < len(losses) > seed}
-            series += [Series("each seed", "here", _drawn(one), hollow=True, joined=False)] if one else []
+            of_seed = {S: losses[seed] for S, losses in ours.items() if 1 < len(losses) > seed}
+            series += [Series("each seed", "here", _drawn(of_seed), hollow=True, joined=False)] if of_seed else []
         _, phi = rule_and_map(model)
         with_capacity = phi is not None and setting == 1 and not isinstance(phi, Favor)
         panels.append(

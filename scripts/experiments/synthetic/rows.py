@@ -60,7 +60,7 @@ class Point:
 
     @property
     def replace(self) -> bool:
-        """Whether keys are drawn with replacement."""
+        """Tells whether keys are drawn with replacement."""
         return self.setting == 2
 
     @property
