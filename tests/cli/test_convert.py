@@ -229,6 +229,9 @@ def test_fast_nets_are_kept_where_they_stay_and_new_where_they_change(save, conv
         assert other["model"][name].shape == original[name].shape
         assert torch.equal(other["model"][name], original[name]) == ("_map" in name)
     built(tmp_path / "delta.pt")
+    fed, _ = convert(path, "--fwp-decoder", "recurrent=softmax")  # of which every name and shape stays
+    for name in names:
+        assert torch.equal(fed["model"][name], original[name]) == ("_map" in name)
     without, _ = convert(path, "--fwp-decoder", "fast-net=linear,recurrent=none")
     assert not attention_keys(without, r"memory\.(slow|feedback)")
 

@@ -62,8 +62,7 @@ def test_values_and_gradients(name, instruction_set):
 @each
 def test_derivatives(name):
     mine, expected = FUNCTIONS[name]
-    x, numbers = torch.randn(3, 5, dtype=torch.float64, requires_grad=True), () if name == "softmax_pair" else (0.1,)
-    torch.library.opcheck(getattr(torch.ops.fwp, name).default, (x, *numbers))
+    x = torch.randn(3, 5, dtype=torch.float64, requires_grad=True)
     assert torch.autograd.gradcheck(lambda x: mine(x, 0.1), x)
     assert torch.autograd.gradgradcheck(lambda x: mine(x, 0.1), x)
     tangent = torch.randn(3, 5, dtype=torch.float64)

@@ -18,7 +18,9 @@ from pathlib import Path
 import hypothesis
 import pytest
 import torch
+from hypothesis import strategies as st
 
+from tests.ops.cases import OPCHECKS
 from tests.ops.random_calls import OPERATORS, calls
 
 pytestmark = pytest.mark.needs("native")
@@ -93,6 +95,23 @@ def check(operator: str, changes: list[str], arguments: dict) -> None:
         assert list(map(layout, found)) == list(map(layout, foretold(operator, arguments)))
         for x in found:  # reads all of it
             x.detach().double().sum().item()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("operator", OPERATORS)
+def test_opcheck(operator):
+    """Schema, gradients, fake kernels and compilation, by torch's own checks with some valid calls."""
+
+    @hypothesis.settings(max_examples=6, derandomize=True, database=None, deadline=None)
+    @hypothesis.given(st.composite(lambda draw: OPERATORS[operator](draw))())
+    def run(arguments):
+        if f"{operator}_backward" in OPERATORS and arguments.get("places") is None:
+            for name, x in arguments.items():
+                if isinstance(x, torch.Tensor) and x.is_floating_point() and name != "projection":
+                    x.requires_grad_()
+        torch.library.opcheck(getattr(torch.ops.fwp, operator).default, tuple(arguments.values()), test_utils=OPCHECKS)
+
+    run()
 
 
 @pytest.mark.parametrize("operator", OPERATORS)

@@ -5,34 +5,10 @@ import subprocess
 
 import pytest
 import torch
-from torch import Tensor
 
-from fwp_fairseq.ops import RULES
-from tests.ops.cases import OPCHECKS, OPERATORS, make
-from tests.pairs import covering
+from tests.ops.cases import OPERATORS, make
 
 pytestmark = pytest.mark.needs("native")
-
-
-def raw_arguments(rule, state):
-    y = make(rule, length=5, d_key=7, state=state).leaves()
-    tensors = *(y.get(name) for name in ("q", "k", "v", "beta", "alpha")), None, y.get("W0"), y.get("z0"), None
-    options = dict(
-        rule=rule, map="dpfp", d_dot=28, causal=True, both_ways=False, features=True, output=state, eps=1e-6,
-        return_state=True,
-    )  # fmt: skip
-    return *tensors, *options.values()
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("rule, state, check", covering(RULES, [False, True], OPCHECKS))
-def test_opcheck(rule, state, check):
-    torch.library.opcheck(torch.ops.fwp.fast_weights.default, raw_arguments(rule, state), test_utils=check)
-    *inputs, _ = raw_arguments(rule, state)
-    inputs = [y.detach() if isinstance(y, Tensor) else y for y in inputs]
-    gradient = torch.ones_like(inputs[2])
-    arguments = (gradient, None, None, *inputs)
-    torch.library.opcheck(torch.ops.fwp.fast_weights_backward.default, arguments, test_utils=check)
 
 
 def test_second_derivatives_are_refused():
