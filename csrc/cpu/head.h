@@ -121,7 +121,7 @@ template <class T> struct Head : Grams<T> {
       if (decays)
         for (idx i = 0; i < count; ++i) mask_row(i, M + i * ldp, KK, unmasked_KK);
       if (has_W) {
-        read_from(k, W, Y);
+        state_product(k, W, Y);
         for (idx i = 0; unweighed_Y && i < count * plan.wide; ++i) unweighed_Y[i] = Y[i];
         if (decays) scale_rows(count, left, Y, plan.wide);
       }
@@ -192,8 +192,8 @@ template <class T> struct Head : Grams<T> {
       }
     }
   }
-  void read_z(const Side<T>& s, const T* from, T* to) const {
-    T found[longest_chunk];
+  void z_product(const Side<T>& s, const T* from, T* to) const {
+    T sums[longest_chunk];
     for (idx t = 0; t < s.padded; t += width<T>) {
       Vec<T> sum[4] = {};  // several, as with one each addition would wait for the last
       idx i = 0;
@@ -201,9 +201,9 @@ template <class T> struct Head : Grams<T> {
         for (int r = 0; r < 4; ++r)
           sum[r] += load(s.phi + (i + r) * s.ld + t) * splat(from[(i + r) * plan.wide + c.d_value]);
       for (; i < c.d_dot; ++i) sum[0] += load(s.phi + i * s.ld + t) * splat(from[i * plan.wide + c.d_value]);
-      store(found + t, (sum[0] + sum[1]) + (sum[2] + sum[3]));
+      store(sums + t, (sum[0] + sum[1]) + (sum[2] + sum[3]));
     }
-    for (idx t = 0; t < s.tokens; ++t) put_z(to + t * plan.wide + c.d_value, found[t]);
+    for (idx t = 0; t < s.tokens; ++t) put_z(to + t * plan.wide + c.d_value, sums[t]);
   }
   static void put_z(T* to, T z) {
     Vec<T> row{};
@@ -214,16 +214,16 @@ template <class T> struct Head : Grams<T> {
   // ---- reading ----
 
   // to = (scaled features of s) state, wide.
-  void read_from(const Side<T>& s, const T* state, T* to) const {
+  void state_product(const Side<T>& s, const T* state, T* to) const {
     const idx columns = plan.lone_z ? plan.narrow : plan.wide;
     product<false>(s.tokens, columns, c.d_dot, Base::tokens(s), state, plan.wide, to, plan.wide);
-    if (plan.lone_z) read_z(s, state, to);
+    if (plan.lone_z) z_product(s, state, to);
     scale_rows(s.tokens, s.scale, to, plan.wide);
   }
   // The weight that W has for target t.
   T share(idx t, bool from_gram) const { return !decays || !from_gram ? T(1) : plan.causal ? left[t] : kept; }
   // Computes P, adds its row sums to the denominators, and stores P before M in `unmasked`.
-  void read_gram(T* unmasked = nullptr) {
+  void compute_P(T* unmasked = nullptr) {
     Base::gram(q, k, plan.causal, 0, P, c.normalize_output && !decays ? seen : nullptr);
     for (idx i = 0; decays && i < q.tokens; ++i) mask_row(i, plan.causal ? M + i * ldp : ends, P, unmasked);
     if (c.normalize_output)
@@ -243,11 +243,11 @@ template <class T> struct Head : Grams<T> {
   }
 
   // Computes N and denominators of the tile in q, from W if there is one and, if from_gram, from the chunk in k.
-  void read(bool from_gram) {
+  void compute_N(bool from_gram) {
     const idx count = q.tokens;
     for (idx t = 0; t < count; ++t) denominator[t] = c.eps;
     if (has_W) {
-      read_from(q, W, N);
+      state_product(q, W, N);
       if (decays && from_gram)
         for (idx t = 0; t < count; ++t)
           for (idx j = 0; j < plan.wide; ++j) N[t * plan.wide + j] *= share(t, true);
@@ -255,7 +255,7 @@ template <class T> struct Head : Grams<T> {
         for (idx t = 0; t < count; ++t) denominator[t] += N[t * plan.wide + c.d_value];
     }
     if (!from_gram) return;
-    read_gram();
+    compute_P();
     if (has_W) add_written<true>(count);
     else add_written<false>(count);
   }
@@ -267,9 +267,9 @@ template <class T> struct Head : Grams<T> {
 
   void load_queries(idx t0, idx count) { load_side(c, c.q, Rows<const bool>{}, b, h, t0, count, q, buffer); }
 
-  void read_out(idx t0, idx count, bool from_gram) {
+  void write_out(idx t0, idx count, bool from_gram) {
     if (!grams_done) load_queries(t0, count);
-    read(from_gram);
+    compute_N(from_gram);
     for (idx t = 0; t < count; ++t) {
       const T* row = N + t * plan.wide;
       const T d = c.normalize_output ? denominator[t] : T(1);
@@ -313,14 +313,14 @@ template <class T> struct Head : Grams<T> {
     for (idx n = 0; n < plan.chunks; ++n) {
       const idx t0 = n * plan.chunk, count = chunk_length(n);
       load_chunk(t0, count);
-      if (plan.causal) read_out(t0, count, true);
-      else if (!plan.reads_state) for_tiles([&](idx t, idx tile) { read_out(t, tile, true); });
+      if (plan.causal) write_out(t0, count, true);
+      else if (!plan.reads_state) for_tiles([&](idx t, idx tile) { write_out(t, tile, true); });
       if (plan.writes_state || n + 1 < plan.chunks) {
         write_chunk(W);
         has_W = true;
       }
     }
-    if (plan.reads_state) for_tiles([&](idx t, idx tile) { read_out(t, tile, false); });
+    if (plan.reads_state) for_tiles([&](idx t, idx tile) { write_out(t, tile, false); });
     if (c.W) copy_state_out(W, c.W, c.z);
   }
 };

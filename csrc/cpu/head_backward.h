@@ -45,10 +45,10 @@ template <class T> struct HeadBackward : GradientArrays<T> {
     for (idx t = 0; t < count; ++t) denominator[t] = c.eps;
     const bool decayed = decays && from_gram;
     const bool reads_old = has_W && (c.normalize_output || decayed);
-    if (reads_old) Base::read_from(q, W, old);
+    if (reads_old) Base::state_product(q, W, old);
     if (has_W && c.normalize_output)
       for (idx t = 0; t < count; ++t) denominator[t] += Base::share(t, from_gram) * old[t * plan.wide + c.d_value];
-    if (from_gram) Base::read_gram(unmasked);
+    if (from_gram) Base::compute_P(unmasked);
     Base::load_rows(c.grad_out, t0, count, false, dN);
     for (idx i = count * plan.wide; i < q.padded * plan.wide; ++i) dN[i] = 0;
     if (c.normalize_output)
@@ -276,7 +276,7 @@ template <class T> struct HeadBackward : GradientArrays<T> {
       for (idx t = 0; t < count; ++t) seen_by_keys[t] = seen[t];
       turn(U, count, U_across);
       if (has_dW) {
-        Base::read_from(k, dW, dU);
+        Base::state_product(k, dW, dU);
         product<false>(c.d_dot, k.padded, columns, Base::rows(dW), U_across, lda, dk, k.ld);
       } else {
         for (idx i = 0; i < c.d_dot * k.ld; ++i) dk[i] = 0;
