@@ -73,13 +73,13 @@ class MemoryAttention(Projections):
     ) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
         """Projects keys, values and gates, the latter by name."""
         k, v = self._normed(self.project("k", source, pads, history)), self.project("v", source, pads, history)
-        return k, v, {name: self.batch_first(part) for name, part in self.memory("parts", source).items()}
+        return k, v, {name: self.swap_layout(part) for name, part in self.memory("parts", source).items()}
 
     def output(self, out: Tensor, x: Tensor) -> Tensor:
         """Projects what the heads read, (B, T, H, d_value), to the result for inputs x, in their layout and type."""
         if self.output_norm is not None:
             out = self.output_norm(out)
-        out = self.batch_first(out).reshape(x.shape).to(x.dtype)  # features are float32 where x is half
+        out = self.swap_layout(out).reshape(x.shape).to(x.dtype)  # features are float32 where x is half
         return self.out_proj(self.dropout_module(out))
 
     def weights(self, q: Tensor, k: Tensor, key_padding_mask: Tensor | None = None) -> Tensor | None:

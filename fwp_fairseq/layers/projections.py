@@ -66,14 +66,14 @@ class Projections(nn.Module):
         """
         y, conv = self.get_submodule(f"{name}_proj")(x), getattr(self, f"{name}_conv")
         if conv is not None:
-            y, after = conv(self.batch_first(y), (history or {}).get(name), pads)
-            y = self.batch_first(y)
+            y, after = conv(self.swap_layout(y), (history or {}).get(name), pads)
+            y = self.swap_layout(y)
             if after is not None and history is not None:
                 history[name] = after
         # The heads are split in the layout of the projection, so that its gradient comes in this layout too.
-        return self.batch_first(y.unflatten(-1, (self.num_heads, self.head_dim)))
+        return self.swap_layout(y.unflatten(-1, (self.num_heads, self.head_dim)))
 
-    def batch_first(self, x: Tensor) -> Tensor:
+    def swap_layout(self, x: Tensor) -> Tensor:
         """Brings a tensor from the layout of the caller, here (B, L, ...), to (B, L, ...), or back."""
         return x
 
@@ -86,7 +86,7 @@ class Projections(nn.Module):
         """Raises ValueError unless a mask of pads is bool, and (B, S) as the source is."""
         if mask is None:
             return
-        shape = tuple(self.batch_first(source).shape[:2])
+        shape = tuple(self.swap_layout(source).shape[:2])
         if not isinstance(mask, Tensor) or mask.dtype != torch.bool or tuple(mask.shape) != shape:
             actual = f"{mask.dtype} {tuple(mask.shape)}" if isinstance(mask, Tensor) else type(mask).__name__
             raise ValueError(f"key_padding_mask is {actual}, expected torch.bool {shape}, True at pads")

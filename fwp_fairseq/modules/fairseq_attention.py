@@ -90,7 +90,7 @@ class FairseqAttention(FairseqIncrementalState):
         """Answers a call."""
         raise NotImplementedError
 
-    def batch_first(self, x: Tensor) -> Tensor:
+    def swap_layout(self, x: Tensor) -> Tensor:
         """Brings a tensor (L, B, ...) to (B, L, ...), or back."""
         return x.transpose(0, 1)
 

@@ -53,7 +53,7 @@ class SelfAttention(FairseqAttention, Projections):
         before = saved["k"].shape[2] if saved else 0
         pads = None if call.key_padding_mask is None else call.key_padding_mask.bool()[:, -length:]
         history = {name: saved[f"before_{name}"] for name in CONVOLVED if f"before_{name}" in saved}
-        q, k, v = (self.batch_first(self.project(name, query, pads, history)) for name in CONVOLVED)  # (L, B, H, d)
+        q, k, v = (self.swap_layout(self.project(name, query, pads, history)) for name in CONVOLVED)  # (L, B, H, d)
         if self.options.positions == "rotary":
             angle = self_angles(before, length, q)
             q, k = turned(q, angle), turned(k, angle)
