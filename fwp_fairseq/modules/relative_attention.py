@@ -4,14 +4,13 @@ import math
 from typing import NamedTuple
 
 import torch
-from fairseq.incremental_decoding_utils import FairseqIncrementalState
 from fairseq.modules.fairseq_dropout import FairseqDropout
-from fairseq.modules.quant_noise import quant_noise
 from torch import Tensor, nn
 from torch.nn.functional import pad
 
 from ..numerics import state_type
 from . import incremental_state as states
+from .fairseq_attention import Call, FairseqAttention
 
 
 class Remembered(NamedTuple):
@@ -27,7 +26,7 @@ class Remembered(NamedTuple):
 
 
 def distance_sinusoids(length: int, width: int, like: Tensor) -> Tensor:
-    """Returns r of the distances length - 1 to 0, (length, width): the sines of all frequencies, then the cosines."""
+    """Computes r of the distances length - 1 to 0, (length, width): the sines of all frequencies, then the cosines."""
     kind = state_type(like.dtype)
     distance = torch.arange(length - 1, -1, -1, device=like.device, dtype=kind)
     frequency = 10000 ** -(torch.arange(0, width, 2, device=like.device, dtype=kind) / width)
@@ -35,7 +34,7 @@ def distance_sinusoids(length: int, width: int, like: Tensor) -> Tensor:
     return torch.cat([angle.sin(), angle.cos()], 1)[:, :width].to(like.dtype)
 
 
-class RelativeAttention(FairseqIncrementalState, nn.Module):
+class RelativeAttention(FairseqAttention, nn.Module):
     """Causal multi-head attention of Transformer-XL (Dai et al. 2019, Sec. 3.3) with the call of fairseq's attention.
 
     A query at position i reads the positions j <= i of the text and of what is remembered before it. In each head the
@@ -71,33 +70,20 @@ class RelativeAttention(FairseqIncrementalState, nn.Module):
             projection = nn.Linear(embed_dim, embed_dim, bias=False)
             # As in fairseq's attention.
             nn.init.xavier_uniform_(projection.weight, gain=1 if name == "out_proj" else 1 / math.sqrt(2))
-            setattr(self, name, quant_noise(projection, q_noise, qn_block_size))
+            self.add_quant_noise(q_noise, qn_block_size, projection)
+            self.register_module(name, projection)
         self.u = nn.Parameter(torch.empty(num_heads, self.head_dim).normal_(std=0.02))
         self.v = nn.Parameter(torch.empty(num_heads, self.head_dim).normal_(std=0.02))
         self.dropout_module = FairseqDropout(dropout, module_name=self.__class__.__name__)
         self.position_dropout_module = FairseqDropout(position_dropout, module_name=self.__class__.__name__)
 
-    def forward(
-        self,
-        query: Tensor,
-        key: Tensor | None = None,
-        value: Tensor | None = None,
-        key_padding_mask: Tensor | None = None,
-        incremental_state: dict | None = None,
-        **unused,
-    ) -> tuple[Tensor, None]:
-        """Attends.
+    def attend(self, call: Call) -> tuple[Tensor, None]:
+        """Answers a call, whose query is the input of keys and values too; this module is causal by itself.
 
-        Args:
-            query: (T, B, embed_dim), from which keys and values are computed, too.
-            key, value, unused: fairseq's other arguments; ignored, because this module is causal by itself.
-            key_padding_mask: (B, T), True at pads.
-            incremental_state: fairseq's store of decoding state; keys and values of the last mem_len positions are
-                kept there, and those that :meth:`remember` put there are read.
-
-        Returns:
-            ``(out, None)``, out (T, B, embed_dim).
+        Keys and values of the last mem_len positions are kept between steps of decoding, and those that
+        :meth:`remember` put there are read.
         """
+        query, key_padding_mask, incremental_state = call.query, call.key_padding_mask, call.incremental_state
         q = self._heads(self.q_proj(query))
         k, v = self._keys_and_values(query.transpose(0, 1))
         before = states.load(self, incremental_state)
@@ -160,15 +146,9 @@ class RelativeAttention(FairseqIncrementalState, nn.Module):
         k, v = self._keys_and_values(memory.inputs)
         states.store(self, incremental_state, {"k": k, "v": v, "length": memory.length})
 
-    def reorder_incremental_state(self, incremental_state: dict, new_order: Tensor) -> dict:
-        return states.reorder(self, incremental_state, new_order)
-
     def remembered(self, incremental_state: dict) -> Tensor:
         """Returns the length of the memory that :meth:`remember` stored, with what was read since."""
         return states.load(self, incremental_state)["length"]
-
-    def _get_input_buffer(self, incremental_state: dict | None) -> dict[str, Tensor]:
-        return states.load(self, incremental_state)
 
     def extra_repr(self) -> str:
         return f"num_heads={self.num_heads}, mem_len={self.mem_len}"
