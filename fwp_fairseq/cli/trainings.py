@@ -1,47 +1,29 @@
 """Makes records of a user's own trainings from the checkpoints, logs and translations in a folder."""
 
-import ast
 import fnmatch
 import hashlib
 import json
-import math
 import os
 import re
-import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
 
 from ..checkpoint_content import architecture, plain, section
 from ..checkpoint_model import build_known
 from ..options import SITES
 from ..tables.trainings import FIELDS
-from . import archs
+from . import archs, training_logs, training_scores
 from .bleu_tokenizer import bleu_metric
 from .checkpoint import load
 from .errors import CommandError
-from .progress import numbers
-from .translations import lines, translations
+from .training_scores import TestSet
+from .translations import lines
 
-# Lines that fairseq-train and fairseq-generate print, with any --log-format.
-_VALIDATION = re.compile(r"""(\{.*"valid_loss".*\}|epoch \d+ \| valid on 'valid' subset \| .*)$""")
-# The first line of fairseq-train, its configuration.
-_SAVE_DIR = re.compile(r"""['"]save_dir['"]: ('(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")""")
-_SOURCE = re.compile(r"S-(\d+)\t(.*)")
-_SHARES = 5  # of the sentences, by length
-_TRANSLATED = re.compile(r"\| Translated .* \(([\d.]+) sentences/s")
-_SCORE = re.compile(r"^Generate \S+ with beam=\d+: (BLEU4?) = ([\d.]+)")
-_SCORERS = {"BLEU4": "fairseq-generate's own, of tokens", "BLEU": "sacreBLEU's, by fairseq-generate"}
 # The sections of a checkpoint's configuration that are equal in trainings that differ in the seed alone.
 _RECIPE = ("model", "task", "criterion", "optimizer", "lr_scheduler", "optimization", "dataset")
 _WIDTH = re.compile(r",?d-dot=\d+")  # in the kind of a site
 _ELSEWHERE = ("common", "checkpoint", "distributed_training")
 _HARMLESS = {"num_workers", "data_buffer_size", "fwp_backend"}
-
-
-class _Test(NamedTuple):
-    references: list[str]
-    metric: object  # of sacreBLEU
 
 
 def records_of(folders: list[Path], references: Path | None = None, tokenizer: str | None = None) -> list[dict]:
@@ -53,7 +35,7 @@ def records_of(folders: list[Path], references: Path | None = None, tokenizer: s
     test = None
     if references is not None:
         texts = [line.rstrip() for line in lines(str(references))]
-        test = _Test(texts, bleu_metric(texts, tokenizer))
+        test = TestSet(texts, bleu_metric(texts, tokenizer))
     if absent := [folder for folder in folders if not folder.is_dir()]:
         raise CommandError(f"{absent[0]}: expected save-dirs, actual no such folder")
     records, known = [], set()
@@ -86,7 +68,7 @@ def _newest(save_dir: Path) -> Path:
     return last if last.is_file() else max(save_dir.glob("checkpoint*.pt"), key=lambda path: path.stat().st_mtime)
 
 
-def _training(save_dir: Path, above: Path, test: _Test | None) -> dict:
+def _training(save_dir: Path, above: Path, test: TestSet | None) -> dict:
     """Returns the record of a training, which has its name from the path below the folder ``above``."""
     run, checkpoint = save_dir.parent if save_dir.name == "checkpoints" else save_dir, _newest(save_dir)
     name = run.relative_to(above).as_posix() if run.is_relative_to(above) else run.name
@@ -100,8 +82,8 @@ def _training(save_dir: Path, above: Path, test: _Test | None) -> dict:
     return (
         dict.fromkeys(FIELDS)
         | fields
-        | _fields_of_logs([*run.glob("*.log"), run.with_name(f"{run.name}.log")], own)
-        | _fields_of_translations(_outputs(run, save_dir), test)
+        | training_logs.validations([*run.glob("*.log"), run.with_name(f"{run.name}.log")], own)
+        | training_scores.scored(_outputs(run, save_dir), test)
         | {"name": run.name if name == "." else name}
     )
 
@@ -182,96 +164,8 @@ def _attention(options: dict, parameters: dict) -> dict:
     return {"attention": str(Attention(kind.kind, others)), "d_dot": width}
 
 
-def _lines(path: Path) -> Iterator[str]:
-    if path.is_file():
-        with open(path, encoding="utf-8", errors="replace") as file:
-            yield from file
-
-
-def _fields_of_logs(paths: list[Path], save_dir: str | None) -> dict:
-    """Returns the best loss and BLEU of all validations of trainings that saved in ``save_dir``."""
-    values_of: dict[str, list[float]] = {"loss": [], "bleu": []}
-    curve: dict[int, list] = {}
-    for path in paths:
-        own = True
-        for line in _lines(path):
-            if match := _SAVE_DIR.search(line):
-                own = ast.literal_eval(match[1]) == save_dir
-            elif own and (match := _VALIDATION.search(line)):
-                values = _numbers(match[1])
-                for name in values_of:
-                    if (value := values.get(name, math.nan)) == value:
-                        values_of[name].append(value)
-                if math.isfinite(values.get("num_updates", math.nan)):
-                    # A criterion that gives a perplexity and no nll_loss has the likelihood as its loss.
-                    nll = values.get("nll_loss", values.get("loss") if "ppl" in values else None)
-                    curve[int(values["num_updates"])] = [nll, values.get("bleu")]
-    best = {"valid_loss": min(values_of["loss"], default=None), "valid_bleu": max(values_of["bleu"], default=None)}
-    best["curve"] = [[updates, *curve[updates]] for updates in sorted(curve)] or None
-    return {name: value for name, value in best.items() if value is not None}
-
-
-def _numbers(text: str) -> dict[str, float]:
-    """Parses the numbers in a line of JSON, or of the form `epoch 001 | valid on 'valid' subset | loss 3.21 | ...`."""
-    if text.startswith("{"):
-        try:
-            pairs = json.loads(text).items()
-        except ValueError:  # a line into which two processes wrote at once
-            return {}
-    else:
-        pairs = (part.strip().rpartition(" ")[::2] for part in text.split("|"))
-    return {name.strip().removeprefix("valid_"): value for name, value in numbers(pairs).items()}
-
-
 def _outputs(run: Path, save_dir: Path) -> list[Path]:
     """Finds translations in the folder of the training, or in a subfolder in which there is no other training."""
     folders = {run, save_dir} | {path for path in run.iterdir() if path.is_dir() and not any(_save_dirs(path))}
     kinds = ("generate-*.txt", "gen*.out", "translations.*")
     return [path for folder in folders for kind in kinds for path in folder.glob(kind)]
-
-
-def _fields_of_translations(paths: list[Path], test: _Test | None) -> dict:
-    """Returns score and speed of the newest translations that have a score, or that translate the test set."""
-    newest: dict = {}
-    for path in sorted(paths, key=lambda path: path.stat().st_mtime):
-        speed = None
-        for line in _lines(path):
-            if match := _TRANSLATED.search(line):
-                speed = float(match[1])
-            elif (match := _SCORE.match(line)) and test is None:
-                newest = {"bleu": float(match[2]), "scorer": _SCORERS[match[1]], "sentences_per_second": speed}
-        if test is not None and (scored := _scored(path, test)):
-            newest = scored | {"sentences_per_second": speed}
-    return newest
-
-
-def _scored(path: Path, test: _Test) -> dict | None:
-    references, metric = test
-    try:
-        hypotheses = [line.rstrip() for line in translations(str(path))]
-    except CommandError as error:
-        print(f"{error}; not scored", file=sys.stderr)
-        return None
-    if len(hypotheses) != len(references):  # translations of another test set
-        print(f"{path}: {len(hypotheses)} translations of {len(references)} references, not scored", file=sys.stderr)
-        return None
-    score = metric.corpus_score(hypotheses, [references]).score
-    return {
-        "bleu": score,
-        "scorer": f"sacreBLEU's, `BLEU|{metric.get_signature().format()}`",
-        "by_length": _by_length(path, hypotheses, references, metric),
-    }
-
-
-def _by_length(path: Path, hypotheses: list[str], references: list[str], metric) -> list[tuple[int, int, float]]:
-    """Scores equal shares of the sentences, each with the fewest and the most tokens of its sources (S- lines)."""
-    lengths = {int(match[1]): len(match[2].split()) for line in _lines(path) if (match := _SOURCE.match(line))}
-    order = sorted(lengths, key=lengths.get)
-    if len(order) != len(references):
-        return []
-    scores = []
-    for n in range(_SHARES):
-        if share := order[len(order) * n // _SHARES : len(order) * (n + 1) // _SHARES]:
-            texts, expected = ([column[number] for number in share] for column in (hypotheses, references))
-            scores.append((lengths[share[0]], lengths[share[-1]], metric.corpus_score(texts, [expected]).score))
-    return scores

@@ -131,10 +131,6 @@ def pieces(data: Path, texts: list[str]) -> list[list[str]]:
     return sentencepiece.SentencePieceProcessor(model_file=str(data / SENTENCEPIECE)).encode(texts, out_type=str)
 
 
-def training_windows(corpus: Corpus, parts: dict[str, list[Paragraph]]) -> list[list[Paragraph]]:
-    return list(windows(_first(parts["train"], corpus.documents), corpus.words))
-
-
 def make(corpus: Corpus, parts: dict[str, list[Paragraph]], data: Path) -> dict:
     """Writes the windows of all sets, the model of pieces, and the windows in pieces."""
     parts = {part: _first(paragraphs, corpus.documents) for part, paragraphs in parts.items()}

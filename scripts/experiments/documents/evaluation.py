@@ -142,7 +142,7 @@ def compared(baseline: Run, run: Run) -> dict[str, dict]:
     """Compares two finished runs on the windows of each length, and on those in a bucket if these are not few."""
     comparisons = {}
     for words in run.preset.corpus.test_words:
-        theirs, ours = (translations(compared, words) for compared in (baseline, run))
+        theirs, ours = (translations(each, words) for each in (baseline, run))
         for name in ("all", *BUCKETS):
             if len(chosen := ours.bucket(name)) >= _LEAST:
                 columns = ([column[n] for n in chosen] for column in (theirs.texts, ours.texts, ours.references))
