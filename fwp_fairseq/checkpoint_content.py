@@ -5,7 +5,7 @@ import math
 import os
 import re
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import torch
 
@@ -165,3 +165,17 @@ def upgrade(state: dict) -> None:
         state["cfg"] = plain(cfg) | {"model": after}
     else:
         state["args"] = argparse.Namespace(**after)
+
+
+def read(file, load: Callable) -> dict:
+    """Loads a path or an open file by ``load`` between the checks of the file and of the state, and upgrades the state.
+
+    Raises ValueError, as the checks do, and whatever ``load`` raises.
+    """
+    check_file(file)
+    if hasattr(file, "seek"):
+        file.seek(0)
+    state = load(file)
+    check(state)
+    upgrade(state)
+    return state

@@ -3,11 +3,12 @@
 import logging
 import zipfile
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import torch
 
-from ..checkpoint_content import architecture, check, check_file, section, upgrade, why_unreadable
+from ..checkpoint_content import architecture, read, section, why_unreadable
 from ..files import reason, refuse_interpreted, replaced
 from ..text import printable
 from .errors import CommandError, UsageError
@@ -27,17 +28,13 @@ def load(path: Path, mmap: bool = False) -> dict:
     if not path.is_file():
         raise CommandError(f"{path}: no such checkpoint")
     try:
-        check_file(path)
         mmap = mmap and zipfile.is_zipfile(path)  # not of a torch before 1.6
-        state = torch.load(path, map_location="cpu", weights_only=True, mmap=mmap)
-        check(state)
-        upgrade(state)
+        return read(path, partial(torch.load, map_location="cpu", weights_only=True, mmap=mmap))
     except ValueError as error:
         raise CommandError(f"{path}: {printable(error)}") from None
     except Exception as error:  # damaged pickles end in errors of every kind
         reason = why_unreadable(error)
         raise CommandError(f"{path}: truncated, or not a checkpoint that can be loaded safely: {reason}") from None
-    return state
 
 
 def load_model(path: Path, find_data: Callable[[dict], Path]):

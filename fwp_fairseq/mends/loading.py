@@ -7,6 +7,7 @@ Test: tests/cli/test_hostile_checkpoints.py::test_fairseq_refuses_it_by_name
 
 import logging
 import os
+from functools import partial
 from unittest import mock
 
 import torch
@@ -14,7 +15,7 @@ from fairseq import checkpoint_utils
 from fairseq.file_io import PathManager
 from fairseq.trainer import Trainer
 
-from ..checkpoint_content import architecture, check, check_file, plain, section, upgrade, why_unreadable
+from ..checkpoint_content import architecture, plain, read, section, why_unreadable
 from ..checkpoint_model import Allowance, check_size
 from ..text import printable
 from ..upgrades import is_old
@@ -26,24 +27,14 @@ logger = logging.getLogger(__name__)
 @around(checkpoint_utils, "load_checkpoint_to_cpu")
 def load_and_name(load, path, arg_overrides=None, *args, **kwargs):
     """Checks each checkpoint when it is read, and names the file in every error about it."""
-    read = torch.load
-
-    def read_and_check(file, *args, **kwargs):
-        check_file(file)
-        if hasattr(file, "seek"):
-            file.seek(0)
-        state = read(file, *args, **kwargs)
-        check(state)
-        upgrade(state)
-        return state
-
+    load_file = torch.load
     try:
         if old := [printable(name) for name in arg_overrides or () if is_old(name)]:
             raise ValueError(
                 f"--model-overrides {old[0]}: this option has gone; expected one for the whole site, such as "
                 "fwp_cross: 'softmax,source-window=8'"
             )
-        with mock.patch.object(torch, "load", read_and_check):
+        with mock.patch.object(torch, "load", lambda file, *a, **k: read(file, partial(load_file, *a, **k))):
             state = load(path, arg_overrides, *args, **kwargs)
         options = section(state, "model")
         check_size(options, state["model"])
