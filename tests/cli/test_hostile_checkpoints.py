@@ -137,7 +137,7 @@ def test_fwp_refuses_it_by_name(hostile, refused, tmp_path, within_bounds, comma
 
 TABLE_ONLY = {
     "seed": lambda state: state["cfg"].update(common={"seed": [1]}),
-    "flags": parameter(lambda x: torch.tensor(list(b"decoder: d-dot=many")), "attention_flags"),
+    "attention": lambda state: state["cfg"]["model"].update(fwp_decoder="dpfp,d-dot=many"),
 }
 
 
