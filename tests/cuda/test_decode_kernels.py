@@ -12,10 +12,10 @@ from fwp_fairseq import ops
 from fwp_fairseq.ops import decoding as decoding_module
 from fwp_fairseq.ops.call import STRENGTHS
 from tests.cuda import cases
-from tests.cuda.cases import DPFP, emulated
+from tests.cuda.cases import DPFP, OPCHECKS, emulated
 from tests.maps import MAPS, build_map
 from tests.ops import test_decoding as on_a_cpu
-from tests.ops.cases import NORMALIZERS, OPCHECKS
+from tests.ops.cases import NORMALIZERS
 from tests.ops.random_calls import FOLD
 from tests.ops.test_decoding import HEADS, Stream, hypotheses, raw_arguments
 from tests.pairs import covering

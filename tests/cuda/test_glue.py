@@ -6,8 +6,7 @@ from torch import Tensor
 
 from fwp_fairseq import ops
 from fwp_fairseq.feature_maps import build_feature_map, unit_rows
-from tests.cuda.cases import LIMITS, RULES, assert_near, compare, make, mask, with_gradients
-from tests.ops.cases import OPCHECKS
+from tests.cuda.cases import LIMITS, OPCHECKS, RULES, assert_near, compare, make, mask, with_gradients
 from tests.pairs import covering
 
 pytestmark = pytest.mark.needs("native", "cuda")

@@ -6,9 +6,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from tests.cuda.cases import assert_near, with_gradients
+from tests.cuda.cases import OPCHECKS, assert_near, with_gradients
 from tests.cuda.test_glue import LAYOUTS
-from tests.ops.cases import OPCHECKS
 from tests.ops.test_recurrence import OPERATORS, PADS, STATES
 from tests.pairs import covering
 from tests.tolerances import CUDA

@@ -4,16 +4,16 @@ import pytest
 import torch
 
 from fwp_fairseq.feature_maps import softmax_pair, unit_rows
+from tests.cuda.cases import OPCHECKS
 from tests.cuda.test_glue import LAYOUTS, inner
-from tests.ops.cases import OPCHECKS
 
 pytestmark = pytest.mark.needs("native", "cuda")
 FUNCTIONS = {
-    one.name: one
-    for one in (
-        softmax_pair.softmax_pair, unit_rows.to_length_one, unit_rows.elu_to_length_one, unit_rows.to_rms_one
-    )
-}  # fmt: skip
+    "softmax_pair": softmax_pair.softmax_pair,
+    "to_length_one": unit_rows.to_length_one,
+    "elu_to_length_one": unit_rows.elu_to_length_one,
+    "to_rms_one": unit_rows.to_rms_one,
+}
 NAMES = pytest.mark.parametrize("name", FUNCTIONS)
 
 

@@ -46,7 +46,8 @@ def test_computes_what_is_documented(site, feature_map, rule, options, left):
         seen = key.masked_fill(mask.T[..., None], float("nan")) if site == "cross" else key
         out, _ = module(query, seen, seen, key_padding_mask=mask, static_kv=site == "cross")
         assert_close(out, expected(module, query, key, mask), "operator")
-        assert_gradients(module, query, key, mask)
+        if not left:  # tests/ops has the gradients with pads anywhere
+            assert_gradients(module, query, key, mask)
 
 
 @torch.no_grad()

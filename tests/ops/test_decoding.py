@@ -6,7 +6,7 @@ import torch
 from fwp_fairseq import ops
 from fwp_fairseq.feature_maps import build_feature_map
 from fwp_fairseq.ops import RULES, STRENGTHS
-from fwp_fairseq.ops.call import CORRECTING
+from fwp_fairseq.ops.call import CORRECTING, DECAYING
 from fwp_fairseq.ops.decoding import LATER_BLOCK, longest_block
 from tests.ops.cases import NORMALIZERS, feature_map
 from tests.ops.instruction_sets import chosen, on_each, usable
@@ -268,21 +268,26 @@ def test_a_map_that_the_kernels_do_not_know_is_refused():
     assert not ops.Decoding("sum", Square(3), False, True).serves(torch.rand(2, 1, HEADS, 3))
 
 
-def of_the_gated_rule(**tables) -> dict:
-    """The arguments of fwp::decode by name, in the operator's order."""
+def raw_arguments(rule="gated", writes=True, state=True, **changes):
+    """(arguments of fwp::decode) in a dict, in the operator's order."""
     x = torch.rand(2, 1, HEADS, 3, dtype=torch.float64)
-    block = torch.rand(5, 2, HEADS, 3, dtype=torch.float64)
     arguments = dict(
-        q=x, k=x, v=x, beta=x[..., 0], alpha=None, key_padding_mask=None, keys=block, written=block.clone(),
-        strengths=block[..., 0].clone(), ancestors=torch.zeros(2, 5, dtype=torch.int32),
-        rows=torch.zeros(2, dtype=torch.int32), W=torch.rand(2, HEADS, 3, 3, dtype=torch.float64),
-        z=torch.rand(2, HEADS, 3, dtype=torch.float64), projection=None, count=3, rule="gated", feature_map="elu",
-        d_dot=3, normalize_features=True, normalize_output=True, eps=1e-6,
+        q=x, k=x if writes else None, v=x if writes else None,
+        beta=x[..., 0] if writes and rule != "sum" else None,
+        alpha=x[..., 1] if writes and rule == "gated_delta" else None, key_padding_mask=None,
+        keys=torch.rand(5, 2, HEADS, 3, dtype=torch.float64), written=torch.rand(5, 2, HEADS, 3, dtype=torch.float64),
+        strengths=torch.rand(5, 2, HEADS, dtype=torch.float64) if rule in DECAYING else None,
+        ancestors=torch.zeros(2, 5, dtype=torch.int32), rows=torch.zeros(2, dtype=torch.int32),
+        W=torch.rand(2, HEADS, 3, 3, dtype=torch.float64) if state else None,
+        z=torch.rand(2, HEADS, 3, dtype=torch.float64) if state else None,
+        projection=None, count=3, rule=rule, feature_map="elu", d_dot=3, normalize_features=True,
+        normalize_output=True, eps=1e-6,
     )  # fmt: skip
-    return arguments | tables
+    assert changes.keys() <= arguments.keys()
+    return arguments | changes
 
 
 @pytest.mark.parametrize("name, table", [("ancestors", torch.full((2, 5), 2)), ("rows", torch.tensor([0, -1]))])
 def test_a_table_that_leaves_the_storage_is_refused(name, table):
     with pytest.raises(IndexError, match=f"{name} names a row outside of 0 .. 1"):
-        torch.ops.fwp.decode(*of_the_gated_rule(**{name: table.int()}).values())
+        torch.ops.fwp.decode(*raw_arguments(**{name: table.int()}).values())
