@@ -20,8 +20,8 @@ from omegaconf import nodes
 checkpoint = [argparse.Namespace, np.ndarray, np.dtype]
 checkpoint += [type(np.dtype(t)) for t in (np.bool_, np.int32, np.int64, np.float32, np.float64)]
 for function in ("_reconstruct", "scalar"):
-    found = getattr((np._core if hasattr(np, "_core") else np.core).multiarray, function)
-    checkpoint += [(found, f"{module}.multiarray.{function}") for module in ("numpy._core", "numpy.core")]
+    rebuild = getattr((np._core if hasattr(np, "_core") else np.core).multiarray, function)
+    checkpoint += [(rebuild, f"{module}.multiarray.{function}") for module in ("numpy._core", "numpy.core")]
 # The first worker of a resumed multi-worker training sends the whole state, with its configuration, to the others.
 workers = [dict, int, list, str, float, bool, collections.defaultdict, typing.Any]
 workers += [distributed_utils._TensorPlaceholder]

@@ -42,10 +42,10 @@ class AttentionTransferCriterion(FairseqCriterion):
             )
         encoder, decoder = inputs["src_tokens"], inputs.get("prev_output_tokens", inputs["src_tokens"])
         pads = {site: (encoder if site == "encoder" else decoder).eq(self.padding_idx) for site in SITES}
-        with AttentionTransfer(model).compared(pads) as found:
+        with AttentionTransfer(model).compared(pads) as distances:
             model(**inputs, features_only=True)
-        sums = {site: torch.stack([distance.sum() for distance in layers]).sum() for site, layers in found.items()}
-        queries = {site: len(layers) * int(pads[site].logical_not().sum()) for site, layers in found.items()}
+        sums = {site: torch.stack([distance.sum() for distance in layers]).sum() for site, layers in distances.items()}
+        queries = {site: len(layers) * int(pads[site].logical_not().sum()) for site, layers in distances.items()}
         loss, sample_size = sum(sums.values()), sum(queries.values())
         if torch.is_grad_enabled() and not loss.requires_grad:
             raise ValueError(

@@ -61,22 +61,22 @@ class StreamIterator(EpochBatchIterator):
         self._gathered = self.state.states
         if self.processes > 1:
 
-            def of_all(tensor):
+            def gathered(tensor):
                 return distributed_utils.all_gather(tensor, group, True).flatten(0, 1)
 
-            self._gathered = changed(dict(sorted(self._gathered.items())), of_all)
+            self._gathered = changed(dict(sorted(self._gathered.items())), gathered)
 
     def _cut(self) -> dict:
-        """Returns what gives a position in the data its meaning."""
+        """Describes the cut of the data, which gives a position its meaning."""
         data = self.dataset
         longest = int((data.cut[..., 1] - data.cut[..., 0]).max(initial=0))
         return {"rows": data.rows, "steps": len(data.cut), "tokens": len(data.text), "tokens of a row": longest}
 
     def state_dict(self) -> dict:
-        found = super().state_dict()
-        if found["iterations_in_epoch"]:
-            found[_KEY] = {**self._cut(), "weights": changed(self._gathered or {}, Tensor.cpu)}
-        return found
+        state = super().state_dict()
+        if state["iterations_in_epoch"]:
+            state[_KEY] = {**self._cut(), "weights": changed(self._gathered or {}, Tensor.cpu)}
+        return state
 
     def load_state_dict(self, state_dict: dict) -> None:
         if state_dict.get("iterations_in_epoch", 0):

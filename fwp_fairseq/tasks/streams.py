@@ -29,8 +29,8 @@ class Text(FairseqDataset):
             return torch.empty(0, dtype=torch.long)
         first, last = np.searchsorted(self.ends, (start, end - 1), side="right")
         before = int(self.ends[first - 1]) if first else 0
-        found = torch.cat([self.sentences[int(number)] for number in range(first, last + 1)])
-        return found[start - before : end - before].long()
+        tokens = torch.cat([self.sentences[int(number)] for number in range(first, last + 1)])
+        return tokens[start - before : end - before].long()
 
 
 def cut(tokens: int, rows: int, length: int) -> np.ndarray:
