@@ -20,7 +20,7 @@ LARGE = 3_000_000  # words, from which on a tiny model is too small
 Pair = tuple[str, str]
 
 
-def _windows(pairs: Iterable[Pair], words: int) -> list[Pair]:
+def _passages(pairs: Iterable[Pair], words: int) -> list[Pair]:
     """Joins consecutive pairs, up to an empty one, while the sources have at most so many words together.
 
     A longer pair stays alone.
@@ -38,14 +38,14 @@ def _windows(pairs: Iterable[Pair], words: int) -> list[Pair]:
 class Corpus:
     """``train``, ``valid`` and ``test`` in a folder, each with the endings of both languages.
 
-    Each file may be compressed, with .gz at its end. With ``window``, lines become windows of so many words of the
-    source (:func:`_windows`). Raises CommandError for files that are missing, empty or not UTF-8, and for parts whose
+    Each file may be compressed, with .gz at its end. With ``passage``, lines become passages of so many words of the
+    source (:func:`_passages`). Raises CommandError for files that are missing, empty or not UTF-8, and for parts whose
     sides differ in length.
     """
 
     folder: Path
     languages: Pair
-    window: int | None = None
+    passage: int | None = None
     without_text: dict[str, int] = field(default_factory=dict)  # pairs of each part of which one side is empty
 
     def __post_init__(self):
@@ -85,8 +85,8 @@ class Corpus:
                 )
                 raise CommandError(f"{counts}; expected as many, and at least one")
             pairs = list(zip(*sides, strict=True))
-            if self.window is not None:
-                pairs = _windows(pairs, self.window)
+            if self.passage is not None:
+                pairs = _passages(pairs, self.passage)
             full = [pair for pair in pairs if all(text.strip() for text in pair)]
             if not full:
                 raise CommandError(f"{self.folder / part}: no line has text in both {' and '.join(self.languages)}")
@@ -110,11 +110,11 @@ class Corpus:
         return max(fitting, len(characters) + 2000)
 
     def write_test_set(self, out: Path) -> tuple[Path, Path]:
-        """Returns the files of ``test``: those of the folder, or its windows or what was compressed, in ``out``."""
+        """Returns the files of ``test``: those of the folder, or its passages or what was compressed, in ``out``."""
         files = tuple(self._path("test", language) for language in self.languages)
-        if self.window is None and not any(file.suffix == ".gz" for file in files):
+        if self.passage is None and not any(file.suffix == ".gz" for file in files):
             return files
-        name = "test" if self.window is None else "test-windows"
+        name = "test" if self.passage is None else "test-passages"
         files = tuple(out / f"{name}.{language}" for language in self.languages)
         for file, lines in zip(files, zip(*self.pairs["test"], strict=True), strict=True):
             write_atomically(file, "".join(f"{line}\n" for line in lines))

@@ -1,4 +1,4 @@
-"""The lines and paragraphs of a text, in windows that a model can translate."""
+"""The lines and paragraphs of a text, in passages that a model can translate."""
 
 import re
 from collections.abc import Callable, Iterable, Iterator
@@ -65,23 +65,23 @@ def filled(parts: Iterable[Part], words: Callable[[Part], int], most: int) -> It
         yield group
 
 
-def windows(paragraph: str, words: int) -> list[str]:
-    """Divides a paragraph at ends of sentences into windows of at most ``words`` words, or of one longer sentence."""
+def passages(paragraph: str, words: int) -> list[str]:
+    """Divides a paragraph at ends of sentences into passages of at most ``words`` words, or of one longer sentence."""
     return [joined(few) for few in filled(_sentences(paragraph), count_words, words)]
 
 
-class Windows:
-    """Divides paragraphs at ends of sentences into windows of at most ``words`` words, or of one longer sentence.
+class Passages:
+    """Divides paragraphs at ends of sentences into passages of at most ``words`` words, or of one longer sentence.
 
-    A paragraph are the lines between empty ones; each empty line stays, as an empty paragraph. A window is made as soon
-    as no later line can change it, so that the memory does not grow with the paragraph.
+    A paragraph is the lines between empty ones; each empty line stays, as an empty paragraph. A passage is complete as
+    soon as no later line can change it, so that the memory does not grow with the paragraph.
     """
 
     def __init__(self, words: int):
-        self._words, self._text = words, ""  # what has come of a paragraph and is in no window yet
+        self._words, self._text = words, ""  # what has come of a paragraph and is in no passage yet
 
     def take(self, lines: Iterable[str]) -> Iterator[tuple[str, bool]]:
-        """Yields the windows that are complete with these lines, each with True if it is the last of its paragraph."""
+        """Yields the passages that are complete with these lines, each with True if it is the last of its paragraph."""
         for has_text, group in groupby(map(str.strip, lines), bool):
             if has_text:
                 self._text = joined([self._text, *group])
@@ -101,7 +101,7 @@ class Windows:
         self._text = joined(sentences[used:])
 
     def end(self) -> Iterator[tuple[str, bool]]:
-        """Yields the windows that are left of the paragraph, which ends here."""
-        rest = windows(self._text, self._words) if self._text else []
+        """Yields the passages that are left of the paragraph, which ends here."""
+        rest = passages(self._text, self._words) if self._text else []
         self._text = ""
-        yield from ((window, number == len(rest)) for number, window in enumerate(rest, 1))
+        yield from ((passage, number == len(rest)) for number, passage in enumerate(rest, 1))

@@ -39,7 +39,7 @@ class Prepared:
         files in it are damaged.
         """
         corpus = self.corpus
-        made = {"texts": corpus.digest(), "languages": list(corpus.languages), "window": corpus.window}
+        made = {"texts": corpus.digest(), "languages": list(corpus.languages), "passage": corpus.passage}
         if vocabulary is not None:
             made["vocabulary"] = vocabulary
         if self._stamp.is_file():

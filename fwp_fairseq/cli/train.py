@@ -5,8 +5,8 @@
   fwp train --texts more --source en --target de --out runs/further --finetune-from runs/en-de
 
 The folder of texts has train.en, valid.en and test.en, and the same with .de, each of them plain or compressed (.gz):
-as many lines, each a sentence, a paragraph or a document. --window N joins consecutive lines, up to an empty one, into
-windows of at most N words, as `fwp translate --document` does. Interrupted, the same command goes on. Flags after --
+as many lines, each a sentence, a paragraph or a document. --passage N joins consecutive lines, up to an empty one, into
+passages of at most N words, as `fwp translate --document` does. Interrupted, the same command goes on. Flags after --
 are fairseq-train's and come last, so that they win. Every command is printed before it runs.
 
 --baseline also trains fairseq's Transformer, softmax attention of the same size, on the same data with the same
@@ -46,7 +46,9 @@ def add_arguments(parser) -> None:
     parser.add_argument(
         "--data", type=Path, metavar="DIR", help="folder of pieces and binarised texts, which trainings share (--out)"
     )
-    parser.add_argument("--window", type=int, metavar="N", help="words of joined lines (default: lines stay alone)")
+    parser.add_argument(
+        "--passage", type=int, metavar="N", help="most words of joined lines (default: lines stay alone)"
+    )
     parser.add_argument("--arch", metavar="NAME", help="(default: a hybrid that fits the size of the corpus)")
     parser.add_argument("--max-update", type=int, metavar="N", help="(default: what fits the size of the corpus)")
     parser.add_argument("--minutes", type=float, metavar="N", help="of a training at most, and its updates fit them")
@@ -127,7 +129,7 @@ def _check_architecture(args) -> None:
 
 
 def _check(args) -> None:
-    refuse_below(args, 1, "--window", "--max-update", "--vocabulary")
+    refuse_below(args, 1, "--passage", "--max-update", "--vocabulary")
     if args.minutes is not None and not 0 < args.minutes < 1e6:
         raise UsageError(f"--minutes {args.minutes:g}: expected more than 0")
     if args.flags and not args.flags[0].startswith("-"):
@@ -161,7 +163,7 @@ def run(args) -> int:
     _check_architecture(args)
     if args.tokenize:
         bleu_tokenizer.bleu_metric([], args.tokenize)
-    corpus = Corpus(args.texts, (args.source, args.target), args.window)
+    corpus = Corpus(args.texts, (args.source, args.target), args.passage)
     beginning = _beginning(args)
     out, data = _made(args.out.resolve(), "--out"), _made((args.data or args.out).resolve(), "--data")
 
@@ -308,7 +310,7 @@ def _conclude(args, corpus: Corpus, out: Path, trainings: list[Training]) -> Non
         commands.run(*table, "--axis", "updates", "--plot", out / "curve.svg")
     except CommandError as error:  # the model is there all the same
         say(f"no {out / 'curve.svg'}: {error}")
-    document = "" if args.window is None else f" --document --window {args.window}"
+    document = "" if args.passage is None else f" --document --passage {args.passage}"
     checkpoints = trainings[0].checkpoints
     say(
         f"\nmodel        {checkpoint_in(checkpoints)}"

@@ -18,10 +18,10 @@ from pathlib import Path
 
 from .blocks import blocks
 from .errors import UsageError, refuse_below
-from .paragraphs import Windows, gap
+from .paragraphs import Passages, gap
 from .plugin import import_plugin
 
-_WINDOW = 150
+_PASSAGE = 150
 
 
 def add_arguments(parser) -> None:
@@ -47,8 +47,8 @@ def add_arguments(parser) -> None:
         "--document", action="store_true", help="lines between empty ones are a paragraph, which becomes one line"
     )
     parser.add_argument(
-        "--window", type=int, metavar="N",
-        help=f"with --document, words of a paragraph translated at a time (default: {_WINDOW})",
+        "--passage", type=int, metavar="N",
+        help=f"with --document, most words of a passage, translated at a time (default: {_PASSAGE})",
     )  # fmt: skip
     parser.add_argument("--max-tokens", type=int, default=4000, metavar="N", help="tokens of a batch (default: 4000)")
     parser.add_argument(
@@ -63,7 +63,7 @@ def add_arguments(parser) -> None:
 
 
 def _check(args) -> None:
-    refuse_below(args, 1, "--beam", "--nbest", "--window", "--source-window", "--max-tokens", "--max-len-b")
+    refuse_below(args, 1, "--beam", "--nbest", "--passage", "--source-window", "--max-tokens", "--max-len-b")
     if not 0 <= args.max_len_a < math.inf:
         raise UsageError(f"--max-len-a {args.max_len_a:g}: expected a finite number, 0 or more")
     if not math.isfinite(args.lenpen):
@@ -71,9 +71,9 @@ def _check(args) -> None:
     if args.nbest > args.beam:
         raise UsageError(f"--nbest {args.nbest}: expected at most --beam {args.beam}")
     if args.document and (args.nbest > 1 or args.alignments):
-        raise UsageError("--document joins the best translations of windows: without --nbest and --alignments")
-    if args.window is not None and not args.document:
-        raise UsageError(f"--window {args.window} cuts the paragraphs of --document; expected both or none")
+        raise UsageError("--document joins the best translations of passages: without --nbest and --alignments")
+    if args.passage is not None and not args.document:
+        raise UsageError(f"--passage {args.passage} cuts the paragraphs of --document; expected both or none")
 
 
 def _translator(args):
@@ -106,10 +106,10 @@ class _Cut:
 
 def _blocks(args) -> Iterator[list[tuple[str, bool]]]:
     """Yields texts to translate as they come, each with True if its translation ends a line of the output."""
-    windows = Windows(args.window or _WINDOW)
+    passages = Passages(args.passage or _PASSAGE)
     for lines in blocks(sys.stdin.buffer, "standard input"):
-        yield list(windows.take(lines)) if args.document else [(line, True) for line in lines]
-    yield list(windows.end())
+        yield list(passages.take(lines)) if args.document else [(line, True) for line in lines]
+    yield list(passages.end())
 
 
 class _Output:

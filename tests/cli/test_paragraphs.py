@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from fwp_fairseq.cli.bleu_tokenizer import tokenizer_of
-from fwp_fairseq.cli.paragraphs import Windows, count_words, windows
+from fwp_fairseq.cli.paragraphs import Passages, count_words, passages
 
 NAMES = {"Japanese": "ja-mecab", "Korean": "ko-mecab"}  # where they are installed
 # Two sentences (in Thai two clauses), and the words of the first.
@@ -27,8 +27,8 @@ TEXTS = {
 
 
 def cut(lines: list[str], words: int, size: int = 10**9) -> list[tuple[str, bool]]:
-    """The windows of lines that come ``size`` at a time, each with True if its paragraph ends there."""
-    cutter = Windows(words)
+    """The passages of lines that come ``size`` at a time, each with True if its paragraph ends there."""
+    cutter = Passages(words)
     taken = [part for at in range(0, len(lines), size) for part in cutter.take(lines[at : at + size])]
     return [*taken, *cutter.end()]
 
@@ -47,11 +47,11 @@ PIECES = [
 
 @pytest.mark.parametrize("size", [1, 2, 7])
 @pytest.mark.parametrize("words", [1, 5, 12])
-def test_windows_do_not_depend_on_how_the_lines_come(words, size):
+def test_passages_do_not_depend_on_how_the_lines_come(words, size):
     lines = [PIECES[number * 7 % len(PIECES)] for number in range(120)] + PIECES
     lines += [part for first, second, _ in TEXTS.values() for part in (first[:7], f"{first[7:]} {second}", second)]
     assert cut(lines, words, size) == cut(lines, words)
-    cutter = Windows(words)
+    cutter = Passages(words)
     assert sum(ends for line in lines for _, ends in cutter.take([line])) >= 12
     for _ in range(100):
         assert len(list(cutter.take(["A sentence of six words. And."]))) <= 2
@@ -59,30 +59,30 @@ def test_windows_do_not_depend_on_how_the_lines_come(words, size):
 
 
 @pytest.mark.parametrize("language", TEXTS)
-def test_windows_end_at_sentences_of_every_script(language):
+def test_passages_end_at_sentences_of_every_script(language):
     first, second, words = TEXTS[language]
     spaced = "" if language in ("Chinese", "Japanese") else " "
     text = spaced.join([first, second] * 60)
     assert words is None or count_words(first) == words
-    assert windows(text, 1) == [first, second] * 60
-    few = windows(text, 20)
-    assert all(count_words(window) <= 20 for window in few) and 10 <= len(few) <= 60
+    assert passages(text, 1) == [first, second] * 60
+    few = passages(text, 20)
+    assert all(count_words(passage) <= 20 for passage in few) and 10 <= len(few) <= 60
     assert spaced.join(few) == text
 
 
-def test_paragraphs_and_windows():
+def test_paragraphs_and_passages():
     assert paragraphs(["a", " b ", "", "", "c", " "]) == ["a b", "", "", "c", ""]
     text = 'One two. Three four! "Five six?" Seven eight nine'
-    assert windows(text, 4) == ["One two. Three four!", '"Five six?"', "Seven eight nine"]
-    assert windows(text, 1) == ["One two.", "Three four!", '"Five six?"', "Seven eight nine"]
-    assert windows("", 4) == []
+    assert passages(text, 4) == ["One two. Three four!", '"Five six?"', "Seven eight nine"]
+    assert passages(text, 1) == ["One two.", "Three four!", '"Five six?"', "Seven eight nine"]
+    assert passages("", 4) == []
 
 
 def test_chinese_or_japanese_lines_join_without_spaces():
     first, second, third = "他说：「你好。」", "真的吗？！", "我用 fairseq 翻译。"
     assert [count_words(text) for text in (first, second, third, "two words")] == [3, 2, 4, 2]
-    assert windows(first + second + third, 5) == [first + second, third]
-    assert windows(first + second + third, 1) == [first, second, third]
+    assert passages(first + second + third, 5) == [first + second, third]
+    assert passages(first + second + third, 1) == [first, second, third]
     assert paragraphs(["第一行", "第二行", "third", "line"]) == ["第一行第二行third line"]
 
 
@@ -90,7 +90,7 @@ def test_the_table_of_the_page():
     rows = []
     for language, (first, second, _) in TEXTS.items():
         text = ("" if language in ("Chinese", "Japanese") else " ").join([first, second] * 60)
-        made = windows(text, 20)
+        made = passages(text, 20)
         end = "a space" if language in ("Thai", "Lao") else f"`{first[-1]}` `{second[-1]}`"
         end = end if first[-1] != second[-1] or end == "a space" else f"`{first[-1]}`"
         rows.append(

@@ -88,7 +88,7 @@ def test_the_training_of_the_first_screen(tools, folder):
 
 
 def test_documents(tools, tmp_path):
-    """Windows are trained on and translated; of sentences of which every fifth line is empty."""
+    """Passages are trained on and translated; of sentences of which every fifth line is empty."""
     (tmp_path / "documents").mkdir()
     for language in ("de", "en"):
         lines = (tools.folder / "raw" / f"val.{language}").read_text(encoding="utf-8").splitlines()[:39]
@@ -97,12 +97,12 @@ def test_documents(tools, tmp_path):
             (tmp_path / "documents" / f"{part}.{language}").write_text(text, encoding="utf-8")
     (tmp_path / "page.en").write_text(text, encoding="utf-8")
     code = block("docs/documents.md", "fwp train --texts documents").replace(
-        "windows\n", "windows --max-update 3 --cpu\n"
+        "passages\n", "passages --max-update 3 --cpu\n"
     )
-    near = block("docs/documents.md", "fwp translate windows/checkpoints --document --window 150 --source-window")
+    near = block("docs/documents.md", "fwp translate passages/checkpoints --document --passage 150 --source-window")
     done = shell(tools, code + near.replace("page.de", "near.de").replace("window 64", "window 4"), tmp_path)
-    assert "checkpoints --document --window 150 < FILE" in done.stdout
-    assert len((tmp_path / "windows/translations.de").read_text().splitlines()) == 8  # a window of each document
+    assert "checkpoints --document --passage 150 < FILE" in done.stdout
+    assert len((tmp_path / "passages/translations.de").read_text().splitlines()) == 8  # a passage of each document
     for name in ("page.de", "near.de"):
         assert [bool(line) for line in (tmp_path / name).read_text().splitlines()] == [True, False] * 7 + [True]
 

@@ -60,8 +60,8 @@ def test_the_same_command_goes_on(tools, texts):
     state = torch.load(texts.parent / "out of it/checkpoints/checkpoint_last.pt", weights_only=True)
     assert set(state["extra_state"]["early_stopping"]) == {"best", "num_runs"}  # --patience counts on
     (texts / "test.de").write_text("anders\n" * 40, encoding="utf-8")
-    other = run(tools, texts, "--window", 5)
-    assert other.returncode == 2 and "holds a training with other texts, window None, not window 5" in other.stderr
+    other = run(tools, texts, "--passage", 5)
+    assert other.returncode == 2 and "holds a training with other texts, passage None, not passage 5" in other.stderr
 
 
 def ended(pid: int) -> bool:
@@ -187,8 +187,8 @@ def test_every_character_can_be_a_piece(texts, tmp_path):
         corpus.learn_pieces(4000)
 
 
-def test_windows_end_at_empty_lines_and_at_their_size(tools, texts):
-    """The test set is scored in the same windows."""
+def test_passages_end_at_empty_lines_and_at_their_size(tools, texts):
+    """The test set is scored in the same passages."""
     en, de = ["One two.", "Three.", "", "Four.", "Five six seven.", "Eight"], ["Eins.", "Drei.", "", "4", "5", "8"]
     for part in ("train", "valid", "test"):
         for language, lines in (("en", en), ("de", de)):
@@ -198,8 +198,8 @@ def test_windows_end_at_empty_lines_and_at_their_size(tools, texts):
         ("One two. Three.", "Eins. Drei."), ("Four.", "4"), ("Five six seven.", "5"), ("Eight", "8"),
     ]  # fmt: skip
     assert len(Corpus(texts, ("en", "de")).pairs["valid"]) == 5 and len(Corpus(texts, ("en", "de")).pairs["test"]) == 6
-    done = run(tools, texts, "--window", 3, "--max-update", 2, "--vocabulary", 60)
+    done = run(tools, texts, "--passage", 3, "--max-update", 2, "--vocabulary", 60)
     assert done.returncode == 0, done.stderr
     assert "\n1 of 81 lines to train on have more than 2048 tokens and are left out" in done.stdout
     assert len((texts.parent / "out of it/translations.de").read_text().splitlines()) == 4
-    assert "checkpoints' --document --window 3 < FILE" in done.stdout
+    assert "checkpoints' --document --passage 3 < FILE" in done.stdout

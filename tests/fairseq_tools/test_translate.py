@@ -115,7 +115,7 @@ def test_a_translation_does_not_depend_on_its_neighbours(tools, mixed, text, mon
 def test_a_document(text, translate):
     a, b, c, *_ = text.splitlines()
     a, b, c = (f"{line.strip(' .')}." for line in (a, b, c))
-    found = translate(f"{a}\n{b}\n\n{c}\n", *LIMITS, "--document", "--window", len(a.split()))
+    found = translate(f"{a}\n{b}\n\n{c}\n", *LIMITS, "--document", "--passage", len(a.split()))
     single = translate(f"{a}\n{b}\n{c}\n", *LIMITS).stdout.splitlines()
     assert found.returncode == 0, found.stderr
     assert found.stdout.splitlines() == [f"{single[0]} {single[1]}", "", single[2]]
@@ -184,10 +184,10 @@ def test_what_came_before_a_line_that_is_not_utf8_is_translated(text, chat):
     assert said in process.stderr.read().decode()
 
 
-def test_windows_of_a_paragraph_are_written_as_they_are_complete(text, translate, chat):
+def test_passages_of_a_paragraph_are_written_as_they_are_complete(text, translate, chat):
     a, b, c, d = (f"{line.strip(' .')}." for line in text.splitlines()[:4])
     single = translate(f"{a}\n{b}\n{c}\n{d}\n", *LIMITS).stdout.splitlines()
-    process = chat("--document", "--window", len(a.split()))
+    process = chat("--document", "--passage", len(a.split()))
     process.stdin.write(f"{a}\n{b}\n{c}\n".encode())
     assert process.stdout.read(len(single[0].encode())).decode() == single[0]
     process.stdin.write(f"\n{d}\n".encode())
@@ -253,7 +253,7 @@ def test_sources_longer_than_learned_positions_are_cut(tools, translate):
         (["--max-len-a", "inf"], {}, "--max-len-a inf: expected a finite number"),
         (["--lenpen", "nan"], {}, "--lenpen nan: expected a finite number"),
         (["--source-window", 0], {}, "--source-window 0: expected 1 or more"),
-        (["--window", 9], {}, "--window 9 cuts the paragraphs of --document; expected both or none"),
+        (["--passage", 9], {}, "--passage 9 cuts the paragraphs of --document; expected both or none"),
         (["--source-window", 4], {}, "--source-window 4: the model has no softmax cross-attention"),
         (["--data", "absent"], {}, "dict.en.txt and dict.de.txt are not in absent; --data names their folder"),
     ],
