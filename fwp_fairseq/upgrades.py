@@ -12,7 +12,7 @@ _COMMON = {f"fwp_{name}": name for name, option in OPTIONS.items() if option.is_
 
 
 def is_old(name: str) -> bool:
-    """Returns True if a model option is a flag that has gone."""
+    """Returns True if a model option is a removed flag."""
     return name in _OLD
 
 

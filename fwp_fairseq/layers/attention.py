@@ -17,9 +17,9 @@ class FastWeightAttention(MemoryAttention):
     """Attention whose memory has a fixed size, in place of all earlier keys and values.
 
     With q, k, v projected from the input and phi the feature map, a position writes W <- W + v phi(k)^T under the rule
-    ``sum`` (``delta`` first takes away beta times what the key held, ``gated`` lets everything decay, ``gated_delta``
-    does both) and reads W phi(q), divided as the normaliser says (Schlag et al. 2021, Eq. 17-28; docs/equations.md has
-    all of them). :mod:`..memories` has the other memories. Queries are not scaled by d_key^-1/2.
+    ``sum`` (``delta`` first subtracts beta times the old value of the key, ``gated`` lets everything decay,
+    ``gated_delta`` does both) and reads W phi(q), divided as the normaliser says (Schlag et al. 2021, Eq. 17-28;
+    docs/equations.md has all of them). :mod:`..memories` has the other memories. Queries are not scaled by d_key^-1/2.
 
     Parameters: q_proj, k_proj, v_proj and out_proj with bias, named and initialised as in fairseq's attention; one
     scale per head in ``qk_norm`` and one weight per value in ``output_norm``, if chosen; those of ``memory``; with
@@ -32,8 +32,8 @@ class FastWeightAttention(MemoryAttention):
         causal: True for a decoder, in which a position reads after its own write; False for an encoder or for
             cross-attention, where everything is written first.
         source_dim: width of the source of cross-attention; embed_dim by default.
-        dropout: share of the values read that training drops.
-        options: those in which the layer differs from the kind, by the names of :mod:`..options`, which docs/layers.md
+        dropout: dropout on retrieved values.
+        options: those in which the layer differs from the kind, by the names of :mod:`..options`, which docs/flags.md
             lists, e.g. ``window=8``.
 
     Raises:
@@ -86,7 +86,7 @@ class FastWeightAttention(MemoryAttention):
         Args:
             x: (B, T, embed_dim).
             source: (B, S, source_dim), which cross-attention writes; only with ``causal=False``.
-            state: what was written before; None for nothing. It is not modified, and gradients reach it.
+            state: the state before the first position; None for an empty one. It is not modified; gradients reach it.
             key_padding_mask: (B, S), bool, True at pads, which write nothing.
             return_state: whether the state is needed; building it for a short input can cost more than the output.
 

@@ -35,7 +35,7 @@ class DecoderLayer(nn.Module):
 
 
 class TiedEmbedding(nn.Embedding):
-    """The vectors of tokens; and of what a decoder computes, (..., embed_dim), its products with all of them."""
+    """Embeds tokens, and computes the logits of a decoder's output (..., embed_dim) by the same vectors."""
 
     def reset_parameters(self) -> None:
         super().reset_parameters()
@@ -48,9 +48,9 @@ class TiedEmbedding(nn.Embedding):
 class FastWeightDecoder(nn.Module):
     """A decoder-only language model: token embedding, layers of attention and feed-forward, tied output.
 
-    It has no positions: the delta and the gated rule know what was written last, and without positions a text may be of
-    any length. The state, whose size does not depend on the text, carries everything that was read. Schlag et al. 2021
-    carry states through a text in this way, also without positions.
+    It has no positional encoding, so a text may be of any length; the delta and the gated rule know what was written
+    last. The state, whose size does not depend on the text, carries everything that was read. Schlag et al. 2021 carry
+    states through a text in this way, also without positions.
 
     Args:
         kind: as in :class:`FastWeightAttention`, one whose writes depend on their order, such as ``"gated"``; or

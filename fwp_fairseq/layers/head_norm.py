@@ -1,4 +1,4 @@
-"""Root-mean-square norm of what is read, head by head."""
+"""RMSNorm of the output of each head."""
 
 import torch
 from torch import Tensor, nn
@@ -11,9 +11,9 @@ from ..ops.call import EPS
 class HeadNorm(nn.Module):
     """y -> weight_h y / sqrt(mean of y^2 + eps) over the d_value numbers of each head (Zhang and Sennrich 2019).
 
-    In place of a denominator: how large a read is depends on how many keys were written, and this takes it away
-    without an accumulator. Used so with the delta rule by Yang et al. 2024 ("Parallelizing Linear Transformers with the
-    Delta Rule over Sequence Length"). Computed in float32 or wider; the result has the type of y.
+    It replaces a denominator: the size of an output depends on the number of keys written, and the norm removes this
+    without a normaliser z. Yang et al. 2024 use it so with the delta rule ("Parallelizing Linear Transformers with the
+    Delta Rule over Sequence Length"). It is computed in float32 or wider; the result has the type of y.
     """
 
     def __init__(self, heads: int, d_value: int):
@@ -24,7 +24,7 @@ class HeadNorm(nn.Module):
         nn.init.ones_(self.weight)
 
     def forward(self, y: Tensor) -> Tensor:
-        """y is (..., heads, d_value)."""
+        """Normalises y (..., heads, d_value)."""
         with without_autocast(y):
             wide = y.to(state_type(y.dtype))
             return (unit_rows.to_rms_one(wide, EPS) * self.weight.to(wide.dtype)).to(y.dtype)

@@ -1,4 +1,4 @@
-"""Attention with a memory, without a call of its own: projections, norms and one memory."""
+"""The parts of attention with a memory: projections, norms and one memory. Subclasses define the call."""
 
 import math
 
@@ -15,17 +15,17 @@ from .short_convolution import CONVOLVED, STATES, History
 
 
 class MemoryAttention(Projections):
-    """Projects inputs for a memory, and what the memory reads to the output.
+    """Projects inputs to queries, keys, values and gates of a memory, and the memory's output to the result.
 
     :class:`.attention.FastWeightAttention` is called as a layer, :class:`..modules.SiteAttention` as fairseq's
     attention. Inputs have the layout of the caller, heads the batch first.
 
     Attributes:
         State: the named tuple that one call hands to the next.
-        keeps_history: whether it has the inputs of convolutions.
+        keeps_history: whether the state has inputs of convolutions.
 
-    Parameters: those of the projections; one scale per head in ``qk_norm`` and one weight per value in
-    ``output_norm``, if chosen; those of ``memory``. A subclass sets ``dropout_module``, which drops values read.
+    Parameters: those of the projections; one scale per head in ``qk_norm`` and one weight per value in ``output_norm``,
+    if chosen; those of ``memory``. A subclass sets ``dropout_module``, which drops retrieved values.
 
     Args:
         options: of the site, checked.
@@ -61,7 +61,7 @@ class MemoryAttention(Projections):
 
     @property
     def feature_map(self) -> FeatureMap:
-        """phi of the keys."""
+        """The feature map of the keys."""
         return self.memory.features.feature_map
 
     def queries(self, x: Tensor, pads: Tensor | None = None, history: History | None = None) -> Tensor:
@@ -76,22 +76,22 @@ class MemoryAttention(Projections):
         return k, v, {name: self.swap_layout(part) for name, part in self.memory("parts", source).items()}
 
     def output(self, out: Tensor, x: Tensor) -> Tensor:
-        """Projects what the heads read, (B, T, H, d_value), to the result for inputs x, in their layout and type."""
+        """Projects the outputs of heads, (B, T, H, d_value), to the result, in the layout and type of inputs x."""
         if self.output_norm is not None:
             out = self.output_norm(out)
         out = self.swap_layout(out).reshape(x.shape).to(x.dtype)  # features are float32 where x is half
         return self.out_proj(self.dropout_module(out))
 
     def weights(self, q: Tensor, k: Tensor, key_padding_mask: Tensor | None = None) -> Tensor | None:
-        """Computes the share of each position in what projected queries read, (B, H, T, S); None of a fast net."""
+        """Computes attention weights of projected queries, (B, H, T, S); None for a fast net."""
         return self.memory("weights", self._normed(q), self._normed(k), key_padding_mask)
 
     def _normed(self, x: Tensor) -> Tensor:
-        """Projected queries or keys (B, L, H, d_key), of a learned length if the site has one."""
+        """Normalises projected queries or keys (B, L, H, d_key) to a learned length, if the site has one."""
         return x if self.qk_norm is None else self.qk_norm(x)
 
     def nothing_written(self, rows: int, like: Tensor) -> State:
-        """Returns the state before anything is written, for inputs of the type and device of ``like``."""
+        """Returns an empty state, for inputs of the type and device of ``like``."""
         return zeros(self._state_shapes(), rows, like)
 
     def _state_shapes(self) -> State:
@@ -99,7 +99,7 @@ class MemoryAttention(Projections):
         return self.State(*self.memory.state_shapes(), *history)
 
     def parted(self, state: State | None, rows: int) -> tuple[State | None, History]:
-        """Returns the memory's state, and what came before by projection; both of nothing if the state is None."""
+        """Splits a state into the memory's and the earlier inputs of each projection; both are empty if it is None."""
         if state is None:
             return None, {}
         state = checked(state, self._state_shapes(), rows)
@@ -107,5 +107,5 @@ class MemoryAttention(Projections):
         return self.memory.State(*state[:length]), dict(zip(CONVOLVED, state[length:], strict=False))
 
     def joined(self, held: State, history: History) -> State:
-        """Returns the state of which :meth:`parted` makes these parts."""
+        """Joins the parts that :meth:`parted` makes of a state."""
         return self.State(*held, *(history[name] for name in CONVOLVED)) if self.keeps_history else held

@@ -18,7 +18,7 @@ def head_width(embed_dim: int, num_heads: int) -> int:
 
 
 class Projections(nn.Module):
-    """Projects inputs to q, k and v of each head, and what the heads read to the output.
+    """Projects inputs to q, k and v of each head, and the outputs of the heads to the result.
 
     A subclass defines the call. It draws its other parts, and then calls :meth:`start_projections`.
 
@@ -28,7 +28,7 @@ class Projections(nn.Module):
     Args:
         embed_dim: width of input and output.
         num_heads: number of heads; d_key = d_value = embed_dim / num_heads.
-        causal: whether each position reads what was written up to it; then there is no source.
+        causal: whether each position reads only what was written up to it; then there is no source.
         source_dim: width of the input of keys and values; embed_dim by default.
 
     Raises:

@@ -1,4 +1,4 @@
-"""Queries and keys of a learned length."""
+"""L2 norm of queries and keys, with a learned scale."""
 
 import math
 
@@ -19,7 +19,7 @@ class QueryKeyNorm(nn.Module):
     with Relative Positional Encoding", Lemma 2); without the norm, training makes queries and keys ever longer.
 
     Args:
-        heads: how many scales.
+        heads: number of scales.
         d_key: width of a head.
         variance: mean square of an entry of fresh queries and keys. ``length`` = sqrt(variance d_key) is the root mean
             square of their lengths. The cosine of two random directions has the variance 1 / d_key, so the exponent
@@ -38,7 +38,7 @@ class QueryKeyNorm(nn.Module):
         nn.init.ones_(self.scale)
 
     def forward(self, x: Tensor) -> Tensor:
-        """x is (..., heads, d_key)."""
+        """Normalises x (..., heads, d_key)."""
         with without_autocast(x):
             wide = x.to(state_type(x.dtype))
             scale = self.length * self.scale.to(wide.dtype)[:, None]

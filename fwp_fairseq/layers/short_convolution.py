@@ -28,7 +28,7 @@ class ShortConvolution(nn.Conv1d):
 
     Args:
         width: C.
-        size: positions that are added; a symmetric convolution of an even size has one less.
+        size: number of positions that are summed; a symmetric convolution of an even size has one less.
         causal: whether no later position is read.
     """
 

@@ -27,7 +27,7 @@ class SoftmaxAttention(Projections):
 
     Args:
         embed_dim, num_heads, causal, source_dim: as in :class:`FastWeightAttention`.
-        dropout: share of the attention weights that training drops.
+        dropout: dropout on attention weights.
 
     Raises:
         ValueError: embed_dim is not divisible by num_heads, or a source is given to causal attention.

@@ -15,9 +15,9 @@ from .memory import Memory, Parts, Sizes
 class Matrix(Memory):
     """W <- W + v phi(k)^T under the site's rule, read as W phi(q) and divided as its normaliser says.
 
-    State: ``FastWeights(W, z)``, W (B, H, d_dot, d_key) and the accumulated keys z (B, H, d_dot), None where nothing is
-    divided by them. With passes both ways half of the heads write from the last position to the first; such a memory
-    goes through one whole input and has no state.
+    State: ``FastWeights(W, z)``, W (B, H, d_dot, d_key) and the normaliser z (B, H, d_dot), None where outputs are not
+    normalised. With bidirectional passes half of the heads go backwards; such a memory reads one whole input and has no
+    state.
     """
 
     def __init__(self, options: SiteOptions, features: Features, sizes: Sizes):
@@ -45,7 +45,7 @@ class Matrix(Memory):
         )
 
     def weights(self, q: Tensor, k: Tensor, key_padding_mask: Tensor | None = None) -> Tensor:
-        """phi(q).phi(k), divided by their sum over the positions."""
+        """Computes phi(q).phi(k), divided by their sum over the positions."""
         with without_autocast(q):
             gram = self.features.products(q, k)
             if key_padding_mask is not None:

@@ -42,10 +42,10 @@ class Memory(nn.Module):
     """Writes keys with values, and reads with queries; one for each site of attention.
 
     A subclass defines :attr:`State`, the named tuple that it carries from one call to the next, :meth:`state_shapes`,
-    :meth:`attend`, and :meth:`weights` if what is read are values in shares. One that decodes lazily also defines
+    :meth:`attend`, and :meth:`weights` if its output is a weighted sum of values. One that decodes lazily also defines
     :meth:`_step`, and for cross-attention :meth:`_write` and :meth:`_read`.
 
-    Others run these methods by a call of the module, ``memory("attend", q, k, v, parts)``: hooks that get parameters
+    Callers run these methods by a call of the module, ``memory("attend", q, k, v, parts)``: hooks that get parameters
     ready (pruning, weight norm, FSDP) run before a call and not before a method.
 
     Parameters: ``beta_proj`` gives every rule but the sum rule one write strength per head and position, from the input
@@ -80,7 +80,7 @@ class Memory(nn.Module):
         return getattr(self, method)(*arguments, **named)
 
     def start_strengths(self) -> None:
-        """Draws the write strengths: as in the paper's code, beta is about a half at the start of training."""
+        """Initialises the write strengths: as in the paper's code, beta starts near a half."""
         if self.beta_proj is not None:
             start(self.beta_proj, small)
 
@@ -113,7 +113,7 @@ class Memory(nn.Module):
             v: (B, S, H, d_key).
             parts: of :meth:`parts`, the batch first.
             key_padding_mask: (B, S), True at pads, which write nothing.
-            state: what was written before; None for nothing. It is not modified.
+            state: the state before the first position; None for an empty one. It is not modified.
             return_state: whether the state after the last write is needed.
 
         Returns:
@@ -122,15 +122,15 @@ class Memory(nn.Module):
         raise NotImplementedError
 
     def weights(self, q: Tensor, k: Tensor, key_padding_mask: Tensor | None = None) -> Tensor | None:
-        """Computes the share of each position in what a query reads, (B, H, T, S); None if there are no such shares."""
+        """Computes attention weights, (B, H, T, S); None if the output is not a weighted sum of values."""
         return None
 
     def state_shapes(self) -> State:
-        """Returns the shape of each tensor of a state without its rows; None in place of one that is not there."""
+        """Returns the shape of each tensor of a state without its rows; None for an absent tensor."""
         raise NotImplementedError
 
     def nothing_written(self, rows: int, like: Tensor) -> State:
-        """Returns the state before anything is written, for inputs of the type and device of ``like``."""
+        """Returns an empty state, for inputs of the type and device of ``like``."""
         return zeros(self.state_shapes(), rows, like)
 
     def decodes_lazily(self, k: Tensor) -> bool:

@@ -1,4 +1,4 @@
-"""Parameters as a training begins with them, in whatever order modules are reset."""
+"""Initial parameters, whatever the order in which modules are reset."""
 
 from collections.abc import Callable
 from functools import partial
@@ -7,7 +7,7 @@ from torch import nn
 
 
 def start(linear: nn.Linear, draw: Callable[[nn.Linear], None]) -> None:
-    """Draws a linear layer by ``draw``, and lets its ``reset_parameters`` end with that.
+    """Initialises a linear layer by ``draw``, and lets its ``reset_parameters`` do so too.
 
     The layer stays an ``nn.Linear``, because some tools of PyTorch (dynamic quantisation) look for that very type.
     """

@@ -1,7 +1,7 @@
-"""The latest positions of causal attention, read by a softmax beside the fast weights of all earlier ones.
+"""A window of the latest positions of causal attention, read by softmax, with fast weights for all earlier ones.
 
 With a window of w positions, a query at position t reads positions t - w + 1 .. t as softmax attention does, and those
-before them through features phi, whose products are weighed by a learned gain:
+before them through features phi, whose products are multiplied by a learned gain:
 
     y_t = (sum_near e_j v_j + g sum_far phi(q_t).phi(k_j) v_j) / (sum_near e_j + g sum_far phi(q_t).phi(k_j))
     e_j = exp(q_t . k_j / sqrt(d_key) - c),  c the largest such exponent in the window,  g = exp(min(u . q_t + b, 30))
@@ -36,7 +36,7 @@ class WindowState(NamedTuple):
 
     Attributes:
         k, v: (B, w, H, d_key), the keys and values of the w latest positions, the latest at the end.
-        present: (B, w), 1 at those that there are, 0 elsewhere.
+        present: (B, w), 1 at positions, 0 where there are fewer than w.
         W: (B, H, d_dot, d_key + 1), the fast weights of all earlier positions; the last column is z.
     """
 
@@ -51,7 +51,7 @@ class _Positions(NamedTuple):
 
     Attributes:
         k, v: (B, S, H, d_key).
-        absent: (B, S), True at those that are not read; None if all are.
+        absent: (B, S), True at those that are not read; None if all are read.
         last: (B, w), the indices of the w latest, below 0 where there are fewer; None without pads.
     """
 
@@ -209,7 +209,7 @@ class Window(Memory):
         return self.read_window(q, stored_k, stored_v, sums, places=places)
 
     def _state_of_cache(self, cache: WindowCache) -> WindowState:
-        """Returns the state after what hypotheses have written; its rows can be continued with different lengths."""
+        """Returns the state after the writes of hypotheses; its rows can be continued with different lengths."""
         state, latest = self.nothing_written(len(cache.places), cache.kv), cache.latest()
         begin = self.size - latest.shape[1]
         state.k[:, begin:], state.v[:, begin:] = latest.to(state.k.dtype).chunk(2, -1)
@@ -220,13 +220,13 @@ class Window(Memory):
 def _with_ones(v: Tensor) -> Tensor:
     """Returns v with a column of ones, so that the denominator is read with the values.
 
-    The sums have this type; not divided yet, they grow with the text, so half precision has no room for them.
+    The sums have this type. They are not divided yet and grow with the text, so half precision would overflow.
     """
     return F.pad(v.to(state_type(v.dtype)), (0, 1), value=1.0)
 
 
 def _pads_are_behind(mask: Tensor | None) -> bool:
-    """Returns True if the pads of every row follow its tokens; False under graphs and transforms, which cannot ask."""
+    """Returns True if the pads of every row follow its tokens; False where graphs must not look at numbers."""
     if mask is None:
         return True
     return is_known(mask) and not (mask[:, :-1] & ~mask[:, 1:]).any()

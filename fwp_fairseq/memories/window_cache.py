@@ -12,14 +12,14 @@ from ..ops.decoding import Cache
 class WindowCache:
     """Positions written so far by R hypotheses, in storage of N rows.
 
-    Position t of row r lies in entry t modulo w of the ring, in the row of storage that places[r, entry] tells.
-    Reordering hypotheses moves these numbers only.
+    Position t of row r lies in entry t modulo w of the ring, in the row of storage places[r, entry]. Reordering
+    hypotheses moves these numbers only.
 
     Attributes:
         kv: (w, N, H, 2 d_key), keys and values side by side.
         places: (R, w) int32, entry N + row.
         count: positions written.
-        far: what has left the window.
+        far: the cache of the positions before the window.
     """
 
     kv: Tensor
@@ -52,7 +52,7 @@ class WindowCache:
         return self.kv.flatten(0, 1)
 
     def oldest(self) -> tuple[Tensor, ...] | None:
-        """Returns k and v (R, 1, H, d_key) of the position that the next write puts out of a full window, or None."""
+        """Returns k and v (R, 1, H, d_key) of the position that the next write evicts from a full window, or None."""
         size = len(self.kv)
         if self.count < size:
             return None

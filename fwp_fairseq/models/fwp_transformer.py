@@ -59,10 +59,10 @@ class FwpEncoderLayer(TransformerEncoderLayerBase):
 
 
 class FwpDecoderLayer(TransformerDecoderLayerBase):
-    """fairseq's decoder layer with our attention at both of its sites; it can also go on from a given state.
+    """fairseq's decoder layer with our attention at both of its sites; it can also start from a given state.
 
-    Its tensors are arguments and results of their own: so they pass through activation checkpointing, which calls the
-    layer twice.
+    The tensors of the state are separate arguments and results, so that they pass through activation checkpointing,
+    which calls the layer twice.
     """
 
     def __init__(self, *args, **kwargs):
@@ -119,7 +119,7 @@ class FwpEncoder(TransformerEncoderBase):
     """fairseq's encoder, whose output keeps each source once for all hypotheses.
 
     Attributes:
-        beam: how many hypotheses of a sentence a search keeps next to each other.
+        beam: number of hypotheses of a sentence that a search keeps next to each other.
     """
 
     beam = 1
@@ -237,12 +237,12 @@ class FwpTransformer(TransformerModelBase):
         return model
 
     def set_beam_size(self, beam_size: int) -> None:
-        """Takes a search's promise to keep so many hypotheses of each sentence next to each other."""
+        """Declares that a search keeps so many hypotheses of each sentence next to each other."""
         self.encoder.beam = beam_size
 
     @property
     def full_context_alignment(self) -> bool:
-        """One more pass for alignments that are asked for, because steps give no weights."""
+        """Computes alignments by one more pass, because steps give no weights."""
         attentions = [getattr(layer, "encoder_attn", None) for layer in self.decoder.layers.children()]
         return not all(attention is None or attention.shows_weights_in_steps for attention in attentions)
 

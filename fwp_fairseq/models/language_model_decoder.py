@@ -39,7 +39,8 @@ class FwpLanguageModelDecoder(FwpDecoder):
             fairseq's ``(x, extra)``. The state at the end of the segment is in ``segment.state``.
 
         Raises:
-            ValueError: the feature map draws new features for each update, which cannot read what others wrote.
+            ValueError: the feature map resamples its projection for each update, and cannot read what an earlier one
+                wrote.
         """
         if segment is None:
             return super().forward(prev_output_tokens, encoder_out, incremental_state, features_only, **kwargs)
@@ -50,7 +51,7 @@ class FwpLanguageModelDecoder(FwpDecoder):
         return x if features_only else self.output_layer(x), {"attn": [None]}
 
     def max_positions(self) -> int:
-        """Returns fairseq's limit, or none to speak of for a model without positions and softmax attention."""
+        """Returns fairseq's limit; practically none for a model without positions and softmax attention."""
         bounded = all(map(_carries, self.layers.children()))
         return _UNLIMITED if bounded and self.embed_positions is None else super().max_positions()
 

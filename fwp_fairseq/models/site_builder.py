@@ -18,7 +18,7 @@ def refuse_heads(side: str, embed_dim: int, heads: int) -> None:
 def build_attention(
     layer: nn.Module, embed_dim: int, cfg: TransformerConfig, site: str
 ) -> CrossAttention | SelfAttention | SiteAttention | None:
-    """Builds the attention of a site; None if fairseq's own is what the flags choose.
+    """Builds the attention of a site; None if the flags choose fairseq's own.
 
     Raises:
         ValueError: flags contradict each other or the widths of the model; the message names them.

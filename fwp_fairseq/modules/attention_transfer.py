@@ -36,18 +36,18 @@ def softmax_weights(q: Tensor, k: Tensor, key_padding_mask: Tensor | None, causa
 class AttentionTransfer:
     """Compares what every site with fast weights attends to with what softmax attention attends to.
 
-    While :meth:`compared` is active, each site returns what softmax attention with the same projections would return,
-    so a converted model computes what the softmax model did that it was converted from, and every layer is given that
-    model's inputs. The feature maps play no part in this; they are compared, with the queries and keys at hand. For a
-    query i and a head, with a the weights of softmax attention and b_j = phi(q_i).phi(k_j) / sum_j' phi(q_i).phi(k_j'),
-    its distance is sum_j a_j log(a_j / b_j), the cross-entropy of Zhang et al. 2024 ("The Hedgehog & the Porcupine")
-    less the entropy of a, which has the same gradient and is 0 when all weights agree. A query has the mean over heads.
+    While :meth:`compared` is active, each site returns the output of softmax attention with the same projections. So a
+    converted model computes the same as the softmax model that it was converted from, and every layer sees that model's
+    inputs. The feature maps are only compared, on the same queries and keys. For a query i and a head, with a the
+    weights of softmax attention and b_j = phi(q_i).phi(k_j) / sum_j' phi(q_i).phi(k_j'), its distance is sum_j a_j
+    log(a_j / b_j), the cross-entropy of Zhang et al. 2024 ("The Hedgehog & the Porcupine") less the entropy of a, which
+    has the same gradient and is 0 when all weights agree. The distance of a query is the mean over heads.
 
     Cost: all T x S weights of every head are computed and kept, twice and with gradients, as training with softmax
     attention would do without a fused kernel. Nothing flows back from one layer to another.
 
     Args:
-        model: a model; its sites with softmax attention are left alone.
+        model: a model; its sites with softmax attention stay as they are.
 
     Raises:
         ValueError: no site has fast weights, or one of them cannot imitate softmax: it has no learned non-negative

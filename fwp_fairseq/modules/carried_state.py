@@ -21,19 +21,19 @@ def changed(states: States, change: Callable[[Tensor], Tensor]) -> States:
 
 @dataclass
 class CarriedState:
-    """Holds the state of each layer at the end of what has been read of a set of streams."""
+    """Holds the state of each layer after the latest segment of a set of streams."""
 
     states: States = field(default_factory=dict)
 
 
 @dataclass
 class Segment:
-    """Says how the decoder is to read a batch of segments.
+    """Describes how the decoder reads a batch of segments.
 
     Attributes:
         state: holds what the earlier segments wrote, and receives what this one writes. None reads every segment as the
             beginning of a stream.
-        horizon: every so many tokens a stream begins anew, with nothing written; None for never.
+        horizon: tokens after which a stream begins anew with an empty state; None for never.
     """
 
     state: CarriedState | None = None

@@ -25,7 +25,7 @@ class CrossAttention(FairseqAttention, MultiheadAttention):
     down which source each of them reads; without this, every row has a source of its own.
 
     Everything else is left to fairseq: training, scoring, decoding under autograd, and the options that change keys or
-    weights (bias_k, add_zero_attn, xformers). With rotary positions, which fairseq has not, nothing is.
+    weights (bias_k, add_zero_attn, xformers). With rotary positions, which fairseq lacks, everything is computed here.
 
     Args:
         options: of this site. ``source_window`` is how many positions of its source a step reads
@@ -46,8 +46,8 @@ class CrossAttention(FairseqAttention, MultiheadAttention):
     def shows_weights_in_steps(self) -> bool:
         """Weights in decoding step by step, if they are asked for.
 
-        fairseq asks in every step and keeps them all, a number for each pair of positions, whether or not anybody wants
-        alignments.
+        fairseq requests weights in every step and keeps them all, a number for each pair of positions, even if nobody
+        wants alignments.
         """
         return self._is_asked and self.window is None
 
@@ -119,7 +119,7 @@ class CrossAttention(FairseqAttention, MultiheadAttention):
     def _read_near(
         self, query: Tensor, angle: Tensor | None, key: Tensor, rows: Tensor | None, source: SourceWindow
     ) -> Tensor:
-        """Reads with the rows of query (1, R, C) in their windows."""
+        """Reads with the rows of query (1, R, C) in their source windows."""
         hidden = source.hidden(key, _rows_of(key, rows).flatten(), self._project)
         out, weights = self._read(query, source.stretch, angle, hidden)
         source.advance(_of_rows(weights, 1))
@@ -130,7 +130,7 @@ class CrossAttention(FairseqAttention, MultiheadAttention):
     ) -> tuple[Tensor, Tensor]:
         """Reads with the rows of query (T, R, C) in their sources: the output, and the weights (N, H, R / N T, S).
 
-        ``angle`` (T, R, 1, P) turns queries, None if there are no positions. ``hidden`` (R, S) is True at what a row
+        ``angle`` (T, R, 1, P) rotates queries; None without rotary positions. ``hidden`` (R, S) is True at what a row
         does not read, of one position, T = 1.
         """
         length, sources, beam = len(query), len(source.keys), source.beam
@@ -181,7 +181,7 @@ def _of_rows(weights: Tensor, length: int) -> Tensor:
 
 
 def narrow_(model: nn.Module, size: int) -> None:
-    """Gives softmax cross-attention a window, before the model is prepared to decode."""
+    """Gives softmax cross-attention a source window, before the model is prepared to decode."""
     attentions = [module for module in model.modules() if isinstance(module, CrossAttention)]
     if not attentions:
         raise ValueError("the model has no softmax cross-attention of this plugin (fwp convert opens fairseq's models)")

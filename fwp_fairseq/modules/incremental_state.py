@@ -1,7 +1,7 @@
 """Stores what attention keeps between two decoding steps in fairseq's incremental state.
 
 A module's buffer is a flat dict. Attention with fast weights has ``held``, what its memory goes on from. Softmax
-cross-attention has ``source``. What else there is are tensors.
+cross-attention has ``source``. All other entries are tensors.
 """
 
 from fairseq.incremental_decoding_utils import FairseqIncrementalState

@@ -48,7 +48,7 @@ class Int8Linear(LargeLinear):
 
     @property
     def by_onednn(self) -> bool:
-        """True with AMX, where oneDNN takes half of FBGEMM's time for 64 rows and more, elsewhere up to twice."""
+        """Returns True with AMX: oneDNN then takes half of FBGEMM's time for 64 rows and more, else up to twice."""
         return torch.cpu._is_amx_tile_supported() and "onednn" in torch.backends.quantized.supported_engines
 
     def _prepacked(self, weight: Tensor) -> torch.ScriptObject:
@@ -70,7 +70,7 @@ class Int8Linear(LargeLinear):
         return y * largest if self.offset is None else torch.addcmul(self.offset, y, largest)
 
     def _product(self, x: Tensor) -> Tensor:
-        """W x of numbers from -1 to 1, all of one scale."""
+        """Computes W x of numbers from -1 to 1, all with one scale."""
         if self.by_onednn:
             rows = torch.cat([x.reshape(-1, self.in_features).nan_to_num(), self.ends])
             return _dynamic(rows, self.packed, True)[:-1].view(*x.shape[:-1], self.out_features)

@@ -1,4 +1,4 @@
-"""Linear layers whose weights are laid out once, for decoding on a CPU."""
+"""Linear layers with prepacked weights, for decoding on a CPU."""
 
 import torch
 from torch import Tensor, nn
@@ -9,7 +9,7 @@ _ROWS = 16  # for which oneDNN lays weights out; more or fewer take no longer
 
 
 class PackedLinear(LargeLinear):
-    """y = W x + b in float32, by oneDNN, for which W is laid out once and not, as by ``nn.Linear``, in each call.
+    """y = W x + b in float32, by oneDNN, with W prepacked once instead of in each call, as ``nn.Linear`` does.
 
     There is nothing to train. ``weight`` gives W for code that reads it.
 

@@ -18,7 +18,7 @@ class Remembered(NamedTuple):
 
     Attributes:
         inputs: (B, mem_len, C), the layer's inputs at the last positions, the latest at the end.
-        length: (B,), how many of them there are in each row; those before are not looked at.
+        length: (B,), the number of these positions in each row; earlier entries are not read.
     """
 
     inputs: Tensor
@@ -46,7 +46,7 @@ class RelativeAttention(FairseqAttention, nn.Module):
     Args:
         embed_dim: width of inputs and output.
         num_heads: number of heads; d_key = d_value = embed_dim / num_heads.
-        mem_len: positions that are remembered.
+        mem_len: number of positions in the memory.
         dropout: dropout on the attention weights.
         position_dropout: dropout on r.
         q_noise, qn_block_size: fairseq's quantisation noise on the projections.
@@ -117,7 +117,7 @@ class RelativeAttention(FairseqAttention, nn.Module):
     def _by_position(scores: Tensor) -> Tensor:
         """Moves scores (B, H, T, S) from distances S - 1 to 0 to the positions that are so far from each query.
 
-        Those to the right of a query get another one's; they are hidden.
+        Scores to the right of a query are those of another query; they are masked.
         """
         rows, heads, queries, keys = scores.shape
         return pad(scores, (1, 0)).view(rows, heads, keys + 1, queries)[:, :, 1:].reshape(scores.shape)

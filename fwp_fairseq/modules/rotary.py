@@ -1,4 +1,4 @@
-"""Rotary positions: pairs of coordinates of queries and keys are turned by angles that grow with their positions."""
+"""Rotary positions: pairs of coordinates of queries and keys are rotated by angles that grow with their positions."""
 
 import math
 
@@ -11,7 +11,7 @@ _SHORTEST, _LONGEST = 16, 4096  # wavelengths in cross-attention, in positions o
 
 
 def turned(x: Tensor, angle: Tensor) -> Tensor:
-    """Returns x (..., d) with coordinates 2 i and 2 i + 1 turned by angle (..., P) number i; those from 2 P on stay."""
+    """Returns x (..., d) with coordinates 2 i, 2 i + 1 rotated by angle i of (..., P); those from 2 P on stay."""
     cos, sin = (f(angle).to(x.dtype) for f in (torch.cos, torch.sin))
     turning, rest = x.split([2 * angle.shape[-1], x.shape[-1] - 2 * angle.shape[-1]], -1)
     a, b = turning.unflatten(-1, (-1, 2)).unbind(-1)

@@ -21,9 +21,9 @@ from .shared_source import SharedSource
 class SourceWindow:
     """The stretch of each source that rows (hypotheses) read now, and the place of each row.
 
-    Keys and values are kept of a stretch of two windows, or more if rows of the same source are far from each other.
-    When a window leaves its stretch, which is about once in w steps, the stretches of all sources are projected anew
-    from the encoder's output: on average two positions of each source in a step.
+    Keys and values are kept of a stretch of twice the window, or more if rows of a source are far from each other. When
+    a window leaves its stretch, which is about once in w steps, the stretches of all sources are projected anew from
+    the encoder's output: on average two positions of each source in a step.
 
     Args:
         size: w.

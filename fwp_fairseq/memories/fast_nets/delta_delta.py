@@ -23,9 +23,9 @@ class DeltaDeltaState(NamedTuple):
 class DeltaDelta(FastNet):
     """A fast weight matrix that programs another one (Irie et al. 2021, Sec. 3.1, "Delta-Delta Net").
 
-    The values of the site's own matrix are 3 d_key + 1 wide. What is read from it is the query, key, value and logit of
-    the strength with which a second matrix is read and written, also by the delta rule, with the same kind of feature
-    map and normaliser; learned maps are its own. The site's v is the part of the value that becomes the value.
+    The values of the site's own matrix are 3 d_key + 1 wide. Its output is the query, key, value and logit of beta of a
+    second matrix, which is also written by the delta rule, with the same kind of feature map and normaliser; learned
+    maps are its own. The site's v is the part of the first matrix's values that becomes the value of the second.
     """
 
     name = "delta"

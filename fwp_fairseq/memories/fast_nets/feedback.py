@@ -11,10 +11,10 @@ ACTIVATIONS = {"tanh": torch.tanh, "softmax": lambda y: torch.softmax(y, -1)}
 class Feedback(nn.Module):
     """Adds R_part f(y_{t-1}) to each part that the slow net gives at position t.
 
-    y is what the same head read at the position before, 0 at the first, ahead of dropout, the norm of what is read and
-    the output projection. With f = tanh and a linear fast net this is the Recurrent Delta Net (Irie et al. 2021,
-    Sec. 3.2): q_t = W_q x_t + R_q tanh(y_{t-1}), and k, v and the logit of beta likewise. Each head has matrices of its
-    own, which start as N(0, 1 / d_key), as in the authors' code.
+    y is the output of the same head at the previous position (0 at the first), before dropout, the output norm and the
+    output projection. With f = tanh and a linear fast net this is the Recurrent Delta Net (Irie et al. 2021, Sec. 3.2):
+    q_t = W_q x_t + R_q tanh(y_{t-1}), and k, v and the logit of beta likewise. Each head has its own matrices, which
+    start as N(0, 1 / d_key), as in the authors' code.
 
     Args:
         activation: f, tanh or softmax over the head's width.

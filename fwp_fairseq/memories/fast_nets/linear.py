@@ -1,4 +1,4 @@
-"""One fast weight matrix that is fed its output, the Recurrent Delta Net."""
+"""One fast weight matrix with feedback of its output, the Recurrent Delta Net."""
 
 from typing import NamedTuple
 

@@ -36,8 +36,8 @@ class Lstm(FastNet):
         h_t = sigmoid(z^o_t) * c_t
 
     This is version 4 of the authors' code, with which they had their results: the update z^u is linear, and the forget
-    gate is one minus the input gate. Each of the six matrices is written by the delta rule with parts of its own; the
-    site's q, k, v and beta are those of W^u. The three W share the site's feature map.
+    gate is one minus the input gate. Each of the six matrices is written by the delta rule with its own key, value and
+    beta; the site's q, k, v and beta are those of W^u. The three W share the site's feature map.
     """
 
     name = "lstm"

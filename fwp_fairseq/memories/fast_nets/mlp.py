@@ -40,9 +40,9 @@ class Mlp(FastNet):
         h <- h + W2_t phi(W1_t phi(norm(h)))
 
     where ``norm`` is a layer norm of a head's width with slow weights, W1 leads to 4 d_key hidden units and W2 back.
-    Every matrix is written by the delta rule with a key, a value and a strength of its own; the site's k and beta are
-    those of the first W1, its v that of the first W2. The first W1 has the site's feature map, the others the same kind
-    of map; that of the hidden units has its natural width, and so have learned maps of their own.
+    Every matrix is written by the delta rule with its own key, value and beta; the site's k and beta are those of the
+    first W1, its v that of the first W2. The first W1 has the site's feature map, the others the same kind of map; that
+    of the hidden units has its natural width, and so have learned maps of their own.
     """
 
     name = "mlp"

@@ -22,8 +22,8 @@ class RnnState(NamedTuple):
 class Rnn(FastNet):
     """y_t = W_t phi(q_t) + R_t softmax(y_{t-1}), y_0 = 0 (Irie et al. 2021, Sec. 3.1, "Delta RNN").
 
-    W is the site's own fast weight matrix. R is written by the delta rule with the softmax of a key, a value and a
-    strength of its own. The order is write, then read, for both.
+    W is the site's own fast weight matrix. R is written by the delta rule with the softmax of its own key, its own
+    value and beta. Both are written before they are read.
     """
 
     name = "rnn"
