@@ -1,4 +1,4 @@
-"""Builds small language models, stock and ours, of equal size, without positions."""
+"""Builds small language models, vanilla and ours, of equal size, without positions."""
 
 import torch
 from fairseq import tasks

@@ -114,7 +114,7 @@ def main(argv: list[str] | None = None) -> int:
             ratio = seconds["softmax"] / used if "softmax" in seconds else None
             over_reset = seconds[row] / used if name != row else None
             cells = [f"{case.name:12} {name:18} {_STREAMS * case.length / used:8.0f} tokens/s"]
-            cells += [] if ratio is None else [f"{ratio:.3f} of stock"]
+            cells += [] if ratio is None else [f"{ratio:.3f} of fairseq's"]
             cells += [] if over_reset is None else [f"{over_reset:.3f} of the same without carried state"]
             print("  ".join(cells), flush=True)
             session.record(

@@ -1,4 +1,4 @@
-"""Builds fairseq models, stock and ours, of equal size, with fairseq's own task and data."""
+"""Builds fairseq models, vanilla and ours, of equal size, with fairseq's own task and data."""
 
 from collections.abc import Iterable
 from copy import deepcopy

@@ -249,9 +249,9 @@ def run_program(work: Work, documentation: str, argv: list[str] | None = None) -
             peak_ratio = peak / peaks["softmax"] if peak and "softmax" in peaks else None
             cells = [f"{case.name:16} {row:14} {speed:10.0f} {work.unit}/s"]
             cells += [f"{counts['sentences'] / used:8.1f} sentences/s"]
-            cells += [] if ratio is None else [f"{ratio:.3f} of stock"]
+            cells += [] if ratio is None else [f"{ratio:.3f} of fairseq's"]
             cells += [] if peak is None else [f"{peak / 2**20:.0f} MiB"]
-            cells += [] if peak_ratio is None else [f"{peak_ratio:.2f} of stock"]
+            cells += [] if peak_ratio is None else [f"{peak_ratio:.2f} of fairseq's"]
             print("  ".join(cells), flush=True)
             session.record(
                 **models.fields(case, row), threads=torch.get_num_threads(), clock=_clock(device),

@@ -2,8 +2,7 @@
 
 The status is 1 if a kernel is wrong, a device could not be used, or no compiled kernels are loaded. A GPU's kernels are
 used only after they have passed, so their first use compares too; the result is kept. This command compares again, for
-example after a failure that has been mended. A GPU that serves one process at a time has to be checked before a
-training uses it.
+example after a fix. A GPU that serves one process at a time has to be checked before a training uses it.
 """
 
 import torch

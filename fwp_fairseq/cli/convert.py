@@ -138,8 +138,8 @@ def _model_options(cfg: dict, old: str, new: str) -> dict:
 def _attention_flags(before: dict, defaults: dict, args) -> dict:
     """Returns the converted model's attention flags: those given, else the checkpoint's, else the defaults.
 
-    A flag for all sites replaces the same option of single sites, and a feature map for all sites all of their options.
-    Options of a site without a kind change what the checkpoint has there.
+    A flag for all sites replaces the same option of single sites, and a feature map for all sites replaces all of their
+    options. Options of a site without a kind change what the checkpoint has there.
     """
     from ..config import site_attention, with_common
 
@@ -165,7 +165,7 @@ def _same(mine: SiteOptions, theirs: SiteOptions | None, *names: str) -> bool:
 
 
 def _own_parameters(parameters: dict, model, before: argparse.Namespace, after: argparse.Namespace) -> dict:
-    """Returns the parameters that stock attention lacks, from the checkpoint if it has them, else of the new model.
+    """Returns the parameters that fairseq's attention lacks, from the checkpoint if it has them, else of the new model.
 
     ``before`` and ``after`` are the options of the checkpoint and of the converted model.
     """
@@ -202,7 +202,7 @@ def _own_parameters(parameters: dict, model, before: argparse.Namespace, after: 
 
 
 def _description(path: Path, parameters: dict) -> str:
-    """Returns the attention options that the checkpoint describes; "softmax" for a stock model."""
+    """Returns the attention options that the checkpoint describes; "softmax" for fairseq's own model."""
     from ..models import attention_flags
 
     codes = parameters.get(attention_flags.BUFFER)

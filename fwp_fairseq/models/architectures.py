@@ -1,7 +1,7 @@
 """Named architectures. The names are stored in checkpoints: never rename one."""
 
 from fairseq.models import ARCH_CONFIG_REGISTRY, register_model_architecture
-from fairseq.models.transformer import transformer_legacy as stock
+from fairseq.models.transformer import transformer_legacy as vanilla
 
 from ..config import absent_sites, site_attention, with_common
 from ..kinds import HYBRID, Attention
@@ -45,7 +45,7 @@ def _register(name: str, preset, **values) -> None:
 
 
 # fairseq registers an empty architecture under the name of each dataclass model; this puts the base Transformer there.
-ARCH_CONFIG_REGISTRY["fwp_transformer"] = _architecture(stock.base_architecture)
+ARCH_CONFIG_REGISTRY["fwp_transformer"] = _architecture(vanilla.base_architecture)
 
 # Trains in minutes on a CPU: 2+2 layers of width 192, 4 heads of width 48.
 _TINY = {
@@ -58,10 +58,10 @@ _TINY = {
     "share_all_embeddings": True,
 }
 for _name, _preset, _values in (
-    ("tiny", stock.base_architecture, _TINY),
-    ("iwslt_de_en", stock.transformer_iwslt_de_en, {}),
-    ("wmt_en_de", stock.transformer_wmt_en_de, {}),
-    ("vaswani_wmt_en_de_big", stock.transformer_vaswani_wmt_en_de_big, {}),
+    ("tiny", vanilla.base_architecture, _TINY),
+    ("iwslt_de_en", vanilla.transformer_iwslt_de_en, {}),
+    ("wmt_en_de", vanilla.transformer_wmt_en_de, {}),
+    ("vaswani_wmt_en_de_big", vanilla.transformer_vaswani_wmt_en_de_big, {}),
 ):
     _register(f"fwp_transformer_{_name}", _preset, **_values)
     _register(f"fwp_transformer_{_name}_hybrid", _preset, sites=HYBRID, **_values)
@@ -74,4 +74,4 @@ for _name, _attention in {
     "delta": "dpfp,d-dot=256,update-rule=delta",
 }.items():
     _sites = dict.fromkeys(SITES, _attention)
-    _register(f"{_name}_transformer_wmt_en_de_big", stock.transformer_vaswani_wmt_en_de_big, sites=_sites)
+    _register(f"{_name}_transformer_wmt_en_de_big", vanilla.transformer_vaswani_wmt_en_de_big, sites=_sites)

@@ -37,7 +37,7 @@ def remember(model: nn.Module) -> None:
 def check(model: nn.Module, state_dict: dict[str, Tensor]) -> None:
     """Raises ValueError for a checkpoint trained with other attention flags; the message names both.
 
-    A checkpoint without the entry is of a stock fairseq model, whose parameters have the same names: its attention is
+    A checkpoint without the entry is of a vanilla fairseq model, whose parameters have the same names: its attention is
     softmax.
     """
     mine = getattr(model, BUFFER)

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from fairseq.models import register_model, register_model_architecture
-from fairseq.models import transformer_lm as stock
+from fairseq.models import transformer_lm as vanilla
 
 from ..config import DecoderOnlyConfig, check_flags
 from . import attention_flags
@@ -15,19 +15,19 @@ from .site_builder import refuse_heads
 
 
 @dataclass
-class FwpLanguageModelConfig(DecoderOnlyConfig, stock.TransformerLanguageModelConfig):
+class FwpLanguageModelConfig(DecoderOnlyConfig, vanilla.TransformerLanguageModelConfig):
     """Every option of fairseq's transformer_lm, and the attention flags."""
 
 
 def build_decoder(decoder: type, args, task) -> FwpLanguageModelDecoder:
     """Builds a decoder around the embeddings that fairseq builds, which checks their flags."""
     refuse_heads("decoder", args.decoder_embed_dim, args.decoder_attention_heads)
-    theirs = stock.TransformerLanguageModel.build_model(args, task).decoder
+    theirs = vanilla.TransformerLanguageModel.build_model(args, task).decoder
     return decoder(nested(args), task.target_dictionary, theirs.embed_tokens, no_encoder_attn=True)
 
 
 @register_model("fwp_lm", dataclass=FwpLanguageModelConfig)
-class FwpLanguageModel(stock.TransformerLanguageModel):
+class FwpLanguageModel(vanilla.TransformerLanguageModel):
     """Decoder-only Transformer with fast weights; see ``fwp archs fwp_lm`` for every flag."""
 
     def __init__(self, decoder):
@@ -60,7 +60,7 @@ def fill_wikitext103(args, width: int, **more) -> None:
     }
     fill_defaults(args, **values, **more)
     pre_norm = getattr(args, "decoder_normalize_before", False)
-    stock.base_lm_architecture(args)  # always sets pre-norm
+    vanilla.base_lm_architecture(args)  # always sets pre-norm
     args.decoder_normalize_before = pre_norm
 
 

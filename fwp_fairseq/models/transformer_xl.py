@@ -5,7 +5,7 @@ from functools import partial
 
 import torch
 from fairseq.models import register_model, register_model_architecture
-from fairseq.models import transformer_lm as stock
+from fairseq.models import transformer_lm as vanilla
 from fairseq.modules.transformer_layer import TransformerDecoderLayerBase
 from torch import Tensor
 
@@ -16,7 +16,7 @@ from .language_model_decoder import FwpLanguageModelDecoder
 
 
 @dataclass
-class TransformerXlConfig(stock.TransformerLanguageModelConfig):
+class TransformerXlConfig(vanilla.TransformerLanguageModelConfig):
     """Options of fairseq's transformer_lm, and the length of the memory."""
 
     mem_len: int = field(
@@ -82,7 +82,7 @@ class TransformerXlDecoder(FwpLanguageModelDecoder):
 
 
 @register_model("transformer_xl_lm", dataclass=TransformerXlConfig)
-class TransformerXlLanguageModel(stock.TransformerLanguageModel):
+class TransformerXlLanguageModel(vanilla.TransformerLanguageModel):
     """Transformer-XL of Dai et al. 2019; see ``fwp archs transformer_xl_lm`` for every flag."""
 
     @classmethod

@@ -27,7 +27,7 @@ class SiteAttention(FairseqAttention, MemoryAttention):
 
     Decoding is lazy where the compiled library serves (:mod:`fwp_fairseq.ops.decoding`): memory is bounded, reordering
     hypotheses moves indices only, and hypotheses of one sentence share its source. Under autograd, with other backends
-    and with fast nets, every step goes on from the state of each hypothesis instead.
+    and with fast nets, every step updates the state of each hypothesis instead.
 
     Args:
         embed_dim: width of queries and output.
@@ -35,7 +35,7 @@ class SiteAttention(FairseqAttention, MemoryAttention):
         site: ``encoder``, ``decoder`` or ``cross``.
         options: of this site, checked.
         source_dim: width of the keys' input; embed_dim by default.
-        dropout: dropout on the values read, since there are no attention weights to drop.
+        dropout: dropout on retrieved values, since there are no attention weights to drop.
         q_noise, qn_block_size: fairseq's quantisation noise on the projections.
 
     Attributes:
@@ -69,9 +69,9 @@ class SiteAttention(FairseqAttention, MemoryAttention):
     def attend(self, call: Call) -> tuple[Tensor, Tensor | None]:
         """Answers a call.
 
-        Weights are the normalised products phi(q).phi(k), or with a window what values are weighed with. Decoding step
-        by step keeps no keys and gives none, nor does a fast net; :attr:`shows_weights_in_training` says when training
-        does. ``static_kv`` and ``attn_mask`` are ignored: a decoder is causal by itself.
+        Weights are the normalised products phi(q).phi(k), with a window those of both parts. Decoding step by step
+        keeps no keys and gives none, nor does a fast net; :attr:`shows_weights_in_training` says when training does.
+        ``static_kv`` and ``attn_mask`` are ignored: a decoder is causal by itself.
         """
         query, key, incremental_state = call.query, call.key, call.incremental_state
         self._refuse(call)
@@ -99,7 +99,7 @@ class SiteAttention(FairseqAttention, MemoryAttention):
         return self.output(out, query), call.shown(weights)
 
     def _refuse(self, call: Call) -> None:
-        """Raises NotImplementedError for what fairseq's attention can do and this cannot."""
+        """Raises NotImplementedError for features of fairseq's attention that this one lacks."""
         if call.before_softmax:
             raise NotImplementedError("before_softmax: fast-weight attention has no softmax")
         if call.attn_mask is not None and self.site != "decoder":

@@ -1,13 +1,13 @@
-"""Lets softmax cross-attention read a window of the source: a few positions around the place of the hypothesis.
+"""Lets softmax cross-attention read a source window: a few positions around the place of the hypothesis.
 
-A translation goes through its source from the first position to the last. So a step looks for what it needs near the
-place of the step before: with a window of w positions, row r reads the positions
+A translation goes through its source from the first position to the last. So a step reads near the place of the step
+before: with a source window of w positions, row r reads the positions
 
     s_r <= j < s_r + w,   s_r = p_r - w / 2, moved so that the window lies within the source,
 
-and then its place p_r is the mean of the positions that it has read, by its weights averaged over heads, plus one; it
-never goes back, which would translate a passage twice. At first it is the first token. Sources of up to w tokens are
-read whole. Training and scoring read everything.
+Then its place p_r becomes one plus the mean of these positions under its weights, averaged over heads. It never goes
+back, which would translate a part twice. It starts at the first token. Sources of up to w tokens are read whole.
+Training and scoring read everything.
 """
 
 from collections.abc import Callable
