@@ -38,7 +38,7 @@ def _at(x: dict[str, Tensor], positions: slice) -> dict[str, Tensor]:
     return {name: y[:, positions] for name, y in x.items()}
 
 
-def _given(case: Case, x: dict[str, Tensor]) -> list[Tensor | None]:
+def _operands(case: Case, x: dict[str, Tensor]) -> list[Tensor | None]:
     return [x["q"], x["k"], x["v"], x["beta"] if case.rule == "delta" else None]
 
 
@@ -54,7 +54,7 @@ def _ours_reordered(cache, order: Tensor):
 
 def _by_state(case: Case, state, x: dict[str, Tensor]):
     operator = ops.sum_rule if case.rule == "sum" else ops.delta_rule
-    operands = [y for y in _given(case, x) if y is not None]
+    operands = [y for y in _operands(case, x) if y is not None]
     return operator(*operands, feature_map=phi(case), initial_state=state, return_state=True)
 
 
@@ -84,8 +84,8 @@ def _by_softmax(kernel: str | None) -> Decoder:
 
 DECODERS = {
     "ours": Decoder(
-        begin=lambda case, x: _decoding(case).step(None, *_given(case, x))[1],
-        step=lambda case, cache, x: _decoding(case).step(cache, *_given(case, x)),
+        begin=lambda case, x: _decoding(case).step(None, *_operands(case, x))[1],
+        step=lambda case, cache, x: _decoding(case).step(cache, *_operands(case, x)),
         reorder=_ours_reordered,
     ),
     "softmax": _by_softmax(None),

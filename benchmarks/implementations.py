@@ -66,7 +66,7 @@ def _operator(case: Case, backend: str, feature_map, **options) -> Callable[...,
     return lambda q, k, v, beta: ops.delta_rule(q, k, v, beta, **options)[0]
 
 
-def _given(case: Case, x: dict[str, Tensor]) -> dict[str, Tensor]:
+def _operands(case: Case, x: dict[str, Tensor]) -> dict[str, Tensor]:
     return {name: y for name, y in x.items() if name != "beta" or case.rule != "sum"}
 
 
@@ -76,7 +76,7 @@ def _by_reference(case: Case, **x: Tensor) -> Tensor:
 
 def _backend(name: str, ours: bool = False) -> Implementation:
     return Implementation(
-        prepare=lambda case, x: Prepared(_operator(case, name, phi(case)), _given(case, x)),
+        prepare=lambda case, x: Prepared(_operator(case, name, phi(case)), _operands(case, x)),
         oracle=_by_reference,
         ours=ours,
     )
@@ -91,7 +91,7 @@ def _mapped(case: Case, x: Tensor) -> Tensor:
 
 
 def _features(case: Case, x: dict[str, Tensor]) -> dict[str, Tensor]:
-    features = {name: _mapped(case, y) if name in ("q", "k") else y for name, y in _given(case, x).items()}
+    features = {name: _mapped(case, y) if name in ("q", "k") else y for name, y in _operands(case, x).items()}
     return {name: y.contiguous() for name, y in features.items()}
 
 
@@ -142,7 +142,7 @@ def _fla(case: Case, x: dict[str, Tensor]) -> Prepared:
 def _fla_mapped(case: Case, x: dict[str, Tensor]) -> Prepared:
     """Returns the same with the features made in each call, by what torch.compile makes of PyTorch's map."""
     kernel, mapped = _fla_kernel(case), torch.compile(partial(_mapped, case))
-    return Prepared(lambda q, k, **others: kernel(mapped(q), mapped(k), **others), dict(_given(case, x)))
+    return Prepared(lambda q, k, **others: kernel(mapped(q), mapped(k), **others), dict(_operands(case, x)))
 
 
 def _fla_obstacle(case: Case, device: str) -> str | None:
