@@ -1,6 +1,6 @@
 """Attention with fast weights in plain PyTorch: batch first, state in and out, no fairseq.
 
-The attention of the fairseq models is the same :class:`FastWeightAttention` behind fairseq's interface.
+The attention of the fairseq models has the same memories behind fairseq's interface (:mod:`fwp_fairseq.modules`).
 """
 
 from .attention import FastWeightAttention

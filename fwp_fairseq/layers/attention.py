@@ -45,9 +45,9 @@ class FastWeightAttention(MemoryAttention):
     the causal form computes the products of all pairs instead, which is cheaper. A state holds d_dot (d_value + 1)
     numbers per head, however long the text.
 
-    Random features (favor, rfa) are the same in every call until ``set_num_updates(n)`` of each module that has it
-    draws others for training, as fairseq does before an update, unless ``directions`` are fixed. Only the directions
-    that a state was written with can read it. Evaluation keeps one draw, which is saved with the module.
+    Random features (favor, rfa) stay the same until ``set_num_updates(n)`` of the modules that have it is called, which
+    draws new ones for training unless ``directions`` are fixed. fairseq calls it before each update. Only the
+    directions that a state was written with can read it. Evaluation keeps one draw, which is saved with the module.
     """
 
     def __init__(

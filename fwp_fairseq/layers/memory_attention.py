@@ -18,7 +18,7 @@ class MemoryAttention(Projections):
     """Projects inputs to queries, keys, values and gates of a memory, and the memory's output to the result.
 
     :class:`.attention.FastWeightAttention` is called as a layer, :class:`..modules.SiteAttention` as fairseq's
-    attention. Inputs have the layout of the caller, heads the batch first.
+    attention. Inputs have the layout of the caller; tensors of heads are batch-first.
 
     Attributes:
         State: the named tuple that one call hands to the next.

@@ -50,7 +50,7 @@ class Projections(nn.Module):
         self.out_proj = nn.Linear(embed_dim, embed_dim)
 
     def start_projections(self, conv_size: int | None = None) -> None:
-        """Draws the projections, as their ``reset_parameters`` does from here on, and adds convolutions of a size."""
+        """Initialises the projections, as their ``reset_parameters`` will do, and adds convolutions of a size."""
         for name in CONVOLVED:
             conv = None if conv_size is None else ShortConvolution(self.embed_dim, conv_size, self.causal)
             self.register_module(f"{name}_conv", conv)

@@ -18,8 +18,8 @@ class Decay(nn.Module):
 
     This is the form of Yang, Kautz and Hatamizadeh 2025 ("Gated Delta Networks"), which have it from Mamba2 (Dao and Gu
     2024). A_h > 0 is learned as its logarithm, ``log_rate``, which starts as 0. b_h starts so that with w . x = 0 the
-    share left after n positions is exp(-n / span), with spans from 100 to 1000 positions, equal steps of the logarithm
-    apart: all heads remember a sentence. In the paper's code spans start at random, most of them below 100.
+    share left after n positions is exp(-n / span), with spans from 100 to 1000 positions, spaced evenly on a
+    logarithmic scale: all heads remember a sentence. In the paper's code spans start at random, most of them below 100.
 
     Args:
         source_dim: width of x, the input of the keys.

@@ -11,8 +11,8 @@ class Features(nn.Module):
     """The feature maps of a site, each in two parts: phi(x) = kernel_map(project(x)).
 
     :meth:`queries` and :meth:`keys` project; operators are given :attr:`kernel_map` and compute it on the fly. With
-    features of length 1 (``l2``), for a map that kernels do not know, or if ``explicit``, PyTorch computes whole
-    features and the kernel map is the identity: d_dot numbers a position in memory, and again for the backward.
+    features of length 1 (``l2``), for a map that kernels do not know, or if ``explicit``, whole features are computed
+    beforehand and the kernel map is the identity: this stores d_dot numbers for each position, twice in training.
 
     Parameters: those of ``feature_map``, and of ``query_map`` if queries have a map of their own.
 

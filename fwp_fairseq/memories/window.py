@@ -47,7 +47,7 @@ class WindowState(NamedTuple):
 
 
 class _Positions(NamedTuple):
-    """Keys and values of a call, behind those of a state; in each row the w of the state, positions, then pads.
+    """Keys and values of a call behind those of a state: each row has the w positions of the state, new ones, pads.
 
     Attributes:
         k, v: (B, S, H, d_key).

@@ -17,7 +17,7 @@ class WindowCache:
 
     Attributes:
         kv: (w, N, H, 2 d_key), keys and values side by side.
-        places: (R, w) int32, entry N + row.
+        places: (R, w) int32, entry * N + row.
         count: positions written.
         far: the cache of the positions before the window.
     """

@@ -66,7 +66,7 @@ class FairseqAttention(FairseqIncrementalState):
         Args:
             query: (T, B, embed_dim).
             key: (S, B, source_dim), the input of keys and values; cross-attention needs it only until it is written.
-                While decoding, the sources that the rows of :func:`.incremental_state.hand_rows` number, if any.
+                While decoding, if :func:`.incremental_state.hand_rows` was called, the sources that it numbers.
             value: ignored; values have the input of keys.
             key_padding_mask: (B, S), True at pads.
             incremental_state: fairseq's store of decoding state; None outside decoding.

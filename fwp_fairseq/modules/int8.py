@@ -21,7 +21,7 @@ _TINY = torch.finfo(torch.float32).tiny
 class Int8Linear(LargeLinear):
     """y = W x + b with W and x in int8, by PyTorch's own kernels.
 
-    Each row of W has a scale of its own, computed once, and each row of x one for each call, its largest number: a row
+    Each row of W is scaled by its largest absolute number, once, and each row of x by its own, anew in each call: a row
     of y depends on its own row of x alone, and NaN or infinity in one row stays there. Sums are exact integers; the
     result is float32. There is nothing to train. ``weight`` and ``bias`` give what is computed with in float32, for
     code that reads them.

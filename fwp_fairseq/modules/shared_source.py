@@ -25,8 +25,8 @@ class SharedSource:
     def reorder(self, order: Tensor) -> Tensor | None:
         """Makes row i the old row order[i]; returns which of the sources are kept, or None if nothing changes.
 
-        No value is read back from the device. So with several rows a source, orders as long as the last one are taken
-        to let rows change places among those of the same source only, as fairseq's ``set_beam_size`` promises.
+        No value is read back from the device. So with several rows a source, an order as long as the last one is
+        assumed to move rows only within their source, as fairseq's ``set_beam_size`` promises.
         """
         if self.beam == 1:
             kept = order

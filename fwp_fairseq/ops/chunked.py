@@ -8,10 +8,10 @@ mask and, for the rules with decay, the decay between writing and reading:
 
     sum, gated  U = V
     delta       U = (I + A)^-1 (beta V - r (K W0)),  A = r * stril(K K^T),  r = beta, or beta / (z.k + eps) normalised
-    gated_delta the same with decay * (K W0) and stril(K K^T) * M, the weights with which reads at these keys find U
+    gated_delta the same with decay * (K W0) in place of K W0 and stril(K K^T) * M in place of stril(K K^T)
 
 The delta rule's triangular system is that of Yang et al. 2024, the gated delta rule's that of Yang, Kautz and
-Hatamizadeh 2025, but for the products of alpha in M, which are multiplied as they stand: alpha may be 0 or negative.
+Hatamizadeh 2025. Unlike them, M multiplies the alphas directly, so that alpha may be 0 or negative.
 The rows of U are the vectors that the loop over time would write. Normalising by feature sums divides the
 small Gram matrices, never the wide features. Cost per head: O(L^2 (d_dot + d_value)) in one chunk, O(L d_dot d_value)
 over many. The states of single steps are never stored.

@@ -64,9 +64,8 @@ class Cache:
     """All that was written so far. R rows (hypotheses) read from N rows of storage; C is the capacity of the block.
 
     Attributes:
-        keys: (C, N, H, d_cached), the normalised features; or, if phi(c x) = c^n phi(x) and keys are narrower than
-            features, the keys, scaled by the n-th root of the factor that normalises their features, so that phi of a
-            stored key gives its normalised features.
+        keys: (C, N, H, d_cached), normalised features. For homogeneous maps, phi(c x) = c^n phi(x), with keys narrower
+            than features it is the keys, scaled so that phi of a stored key is already normalised.
         written: (C, N, H, d_value), the written vectors u_j.
         strengths: (C, N, H), beta_j of the gated rule, alpha_j of the gated delta rule, else None.
         ancestors: (R, C) int32, the row in which each position of each hypothesis is stored; None for a shared source,

@@ -22,8 +22,8 @@ Options, the same for all:
     normalize_output    whether outputs are divided by z_t . phi(q_t) + eps, where the normaliser z sums phi(k)
     eps                 added to every denominator and nowhere else (1e-6)
     initial_state       FastWeights, or a plain pair with None for an unused z; never modified
-    return_state        whether the final state is returned; None: only if an initial state is given. Building the
-                        state of a short call costs more than its outputs: up to 8 times the time at 32 positions
+    return_state        whether the final state is returned; None: only if an initial state is given. For short
+                        inputs building the state can take up to 8 times as long as the outputs (32 positions)
     both_ways           bidirectional: the second half of the heads goes from the last position to the first; needs
                         causal, no state and an even number of heads
     backend             auto, reference, chunked or native

@@ -16,9 +16,9 @@ y or h of these equations with the R before it.
 
 There are two implementations. ``reference`` is the loop over time in PyTorch, in any type and on any device, whose
 gradients by autograd keep the matrices of every position. ``native`` is the compiled loop, for CPUs and, in float32 and
-for d up to 128, for CUDA: it keeps what each position wrote, u_t = beta_t (v_t - R_{t-1} k_t), the LSTM also x^u, both
-gates and c, and the last R, from which the backward goes back by R_{t-1} = R_t - u_t k_t^T. Neither can be computed for
-several positions at a time.
+for d up to 128, for CUDA. It keeps the last R and what each position wrote, u_t = beta_t (v_t - R_{t-1} k_t); the LSTM
+also keeps x^u, both gates and c. From these the backward goes back by R_{t-1} = R_t - u_t k_t^T. Neither can be
+computed for several positions at a time.
 """
 
 from collections.abc import Iterator
@@ -54,8 +54,8 @@ def recur(
         key_padding_mask: (B, L), bool, True at pads.
         R: (B, H, d, d), the matrix before the first position, transposed as W of :class:`FastWeights` is; None for 0.
         y: (B, H, d), the output before the first position; None for 0.
-        backend: auto, native, or chunked and reference, which both are the loop in PyTorch: matrix products of several
-            positions do not exist.
+        backend: auto, native, chunked or reference. The last two are the same loop in PyTorch here, because several
+            positions cannot be computed at once.
 
     Returns:
         ``(out, R, y)``: out (B, L, H, d), and R and y after the last position; all of them float32 for half precision.

@@ -50,7 +50,7 @@ def checked(state: Any, shapes: S, rows: int) -> S:
     """Returns the state, which may be a plain tuple of its tensors.
 
     Args:
-        state: of so many rows.
+        state: to check; its tensors must have ``rows`` rows.
         shapes: a state with the shape of each tensor without its rows, None in place of one that is not there.
 
     Raises:

@@ -14,8 +14,8 @@ class Fwp1991(FastNet):
 
     These are Eqs. 1 to 3 of Schlag, Irie and Schmidhuber 2021 for the systems of Schmidhuber 1991 and 1992, with v for
     a, k for b and tanh for sigma. The paper reads with the input itself; here, as in all attention, a projection of it
-    reads, and the site's map and normaliser apply, of which the equations have none (the map identity). Without tanh
-    this is the sum rule.
+    reads. The site's map and normaliser apply, too; the equations have neither, as with the map identity. Without
+    tanh this is the sum rule.
     """
 
     name = "fwp1991"
