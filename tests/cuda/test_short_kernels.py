@@ -117,3 +117,22 @@ def test_shared_memory(rule, length, kilobytes):
         getattr(ops, f"{rule}_rule")(*(x[n].cuda() for n in names), feature_map=phi.cuda(), backend="native")
     phi.to("cpu")
     assert emulated.shared_bytes() <= 1000 * kilobytes + (20 * length if "gated" in rule else 0)
+
+
+@pytest.mark.parametrize("rule", CORRECTING)
+@pytest.mark.parametrize("length", [6, 32, 64, 128])
+def test_what_is_written_grows_beyond_halves(rule, length):
+    """Equal keys of squared length 3 double what is written with every token. Outputs become NaN, and never wrong."""
+    x, _ = make(rule, length, length, dtype=torch.bfloat16, H=1, feature_map=None)
+    x["k"][:] = x["q"][:] = 0
+    x["k"][..., :3] = x["q"][..., :3] = 1
+    x["beta"].fill_(1)
+    if "alpha" in x:
+        x["alpha"].fill_(1)
+    options = DEFAULTS | {"normalize_features": False}
+    expected = run(rule, x, None, backend="reference", device="cpu", dtype=torch.float64, **options)["out"]
+    out = run(rule, x, None, backend="native", device="cuda", **options)["out"]
+    finite = out.isfinite().all(-1)
+    errors = (out.double() - expected).norm(dim=-1) / expected.norm(dim=-1)
+    assert errors[finite].max() <= 0.02 if finite.any() else length > 6
+    assert finite.all() == (length == 6)
