@@ -55,6 +55,19 @@ FWP_KERNEL(32, 1) round_kernel(FWP_CONSTANT Call c) {
   }
 }
 
+FWP_KERNEL(32, 1) halves_kernel(FWP_CONSTANT Call c) {  // of 3 x 1024 words, two halves each
+  const uint32_t* in = static_cast<const uint32_t*>(c.in);
+  for (int i = thread_index(); i < 1024; i += 32) {
+    const uint32_t x = in[i], y = in[1024 + i], z = in[2048 + i];
+    const uint32_t found[] = {add_halves(x, y),    multiply_halves(x, y), fma_halves(x, y, z),
+                              larger_halves(x, y), smaller_halves(x, y),  not_zero(x)};
+    for (int n = 0; n < 6; ++n) {
+      c.out[2 * (1024 * n + i)] = first_half(found[n]);
+      c.out[2 * (1024 * n + i) + 1] = second_half(found[n]);
+    }
+  }
+}
+
 template <bool barrier> FWP_KERNEL(64, 1) neighbour_kernel(FWP_CONSTANT Call c) {
   float* shared = reinterpret_cast<float*>(shared_memory(64 * 4));
   shared[thread_index()] = float(thread_index());
@@ -112,7 +125,7 @@ const Entry entries[] = {
     {divergent_kernel, 32, 0},   {two_places_kernel, 32, 0},        {early_end_kernel, 64, 0},
     {overrun_kernel, 32, 64},    {greedy_kernel, 32, 64},           {crooked_kernel, 32, 64},
     {again_kernel, 64, 256},     {copy_kernel<false>, 32, 512},     {copy_kernel<true>, 32, 512},
-    {lost_copy_kernel, 32, 512}, {crooked_copy_kernel, 32, 512},
+    {lost_copy_kernel, 32, 512}, {crooked_copy_kernel, 32, 512},    {halves_kernel, 32, 0},
 };
 
 }  // namespace

@@ -23,7 +23,13 @@ _SPECIAL = {"%tid.x": "uint32_t(thread_index())", "%ctaid.x": "uint32_t(block_in
 _COMPARED = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
 _BINARY = {"add": "+", "sub": "-", "mul": "*", "div": "/", "rem": "%", "and": "&", "or": "|", "xor": "^"}
 _UNCOUNTED = ("alignas", "uint64_t", "(void)", "executed")
-_OF_HALVES = {"mul": "multiply_halves", "max": "larger_halves", "min": "smaller_halves"}
+_OF_HALVES = {
+    "mul": "multiply_halves",
+    "add": "add_halves",
+    "fma": "fma_halves",
+    "max": "larger_halves",
+    "min": "smaller_halves",
+}
 _FUNCTIONS = {"sqrt": "std::sqrt", "ex2": "std::exp2", "rcp": "1.f / ", "abs": "absolute", "neg": "-", "not": "~"}
 
 
@@ -162,6 +168,8 @@ class Kernel:
         kind = op[-1]
         if kind == "f16x2":
             x = [self.read(one, "u32") for one in a]
+            if op[:2] == ["set", "neu"]:
+                return f"not_equal_halves({', '.join(x)})"
             return f"{_OF_HALVES[op[0]]}({', '.join(x)})"
         number = "u" + kind[1:] if kind[0] == "s" and op[0] in ("add", "sub", "mul", "mad", "shl") else kind
         x = [self.read(one, number) for one in a]
@@ -195,6 +203,8 @@ class Kernel:
                 return f"{either} || {plain}" if compared[2:] == "u" else f"!{either} && {plain}"
             case ["min" | "max", _]:
                 return f"{'std::f' if kind == 'f32' else 'std::'}{op[0]}({x[0]}, {x[1]})"
+            case ["bfi", _]:
+                return f"with_bits({', '.join(x)})"
             case ["prmt", _]:
                 return f"chosen_bytes({x[0]}, {x[1]}, {x[2]})"
             case ["not", "pred"]:

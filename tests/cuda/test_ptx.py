@@ -8,7 +8,7 @@ from fwp_fairseq.ops import self_check
 from fwp_fairseq.ops.call import CORRECTING
 from tests.cuda import test_recurrence_glue as recurrences
 from tests.cuda import test_row_function_glue as row_functions
-from tests.cuda.cases import DPFP, RULES, compare, emulated, make
+from tests.cuda.cases import RULES, compare, emulated, make
 
 if emulated is None or not emulated.translated():
     pytest.skip("test_emulated_device.py runs these tests", allow_module_level=True)
@@ -31,19 +31,21 @@ def test_rows(feature_map):
 
 
 @pytest.mark.parametrize("rule", RULES)
-@pytest.mark.parametrize("length, feature_map", [(20, ("dpfp", {"nu": 1})), (50, ("elu", {})), (100, DPFP)], ids=str)
+@pytest.mark.parametrize("length", [20, 50, 100])
+@pytest.mark.parametrize("feature_map", [("dpfp", {"nu": 1}), ("elu", {})], ids=str)
 def test_short_sentences(rule, length, feature_map):
     x, phi = make(rule, length, length, dtype=torch.bfloat16, H=1, d_key=16, feature_map=feature_map)
     compare(rule, x, phi, looser=2)
 
 
 # Forward and backward of a head of 32 tokens and 256 features, by all warps. These are instructions of PTX, which has
-# moves and conversions of addresses that machine code may lack.
+# moves and conversions of addresses that machine code may lack. Wanted are 4500 and 11000 under the sum rule, 7000 and
+# 18000 under the delta rule, and twice as many at most under the gated ones.
 INSTRUCTIONS = {
-    "sum": (9500, 23000),
-    "delta": (12500, 28500),
-    "gated": (10500, 25500),
-    "gated_delta": (14000, 36000),
+    "sum": (5700, 14000),
+    "delta": (8000, 18900),
+    "gated": (6200, 17100),
+    "gated_delta": (9300, 21800),
 }
 
 

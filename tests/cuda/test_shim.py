@@ -12,7 +12,7 @@ from tests.cuda import compiled as shim
 NAMES = (
     "multiply", "transposed", "shuffle", "round", "neighbour", "neighbour_without_barrier",
     "divergent", "two_places", "early_end", "overrun", "greedy", "crooked",
-    "again", "copy", "early_copy", "lost_copy", "crooked_copy",
+    "again", "copy", "early_copy", "lost_copy", "crooked_copy", "halves",
 )  # fmt: skip
 
 
@@ -93,6 +93,19 @@ def test_rounding():
     with np.errstate(over="ignore"):
         np.testing.assert_array_equal(half, x.astype(np.float16).astype(np.float32))
     np.testing.assert_array_equal(bfloat16, torch.from_numpy(x).bfloat16().float().numpy())
+
+
+def test_arithmetic_of_halves():
+    generator = np.random.default_rng(0)
+    x = (generator.normal(size=(3, 2048)) * 2.0 ** generator.integers(-12, 8, size=(3, 2048))).astype(np.float16)
+    x[:, :8] = [[0, np.nan, 60000, -0.0, 1, 2**-24, np.inf, 1], [1, 1, 60000, 0, np.nan, 2**-24, 1, -1], [0] * 8]
+    found = run("halves", x, 6 * 2048, blocks=1).reshape(6, 2048)
+    with np.errstate(over="ignore", invalid="ignore"):
+        wide = x.astype(np.float64)
+        fused = (wide[0] * wide[1] + wide[2]).astype(np.float16)
+        expected = [x[0] + x[1], x[0] * x[1], fused, np.maximum(x[0], x[1]), np.minimum(x[0], x[1])]
+    np.testing.assert_array_equal(found[:5], np.stack(expected).astype(np.float32))
+    np.testing.assert_array_equal(np.isnan(found[5]), x[0] != 0)  # all bits set are NaN
 
 
 def test_copies():

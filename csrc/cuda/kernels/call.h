@@ -9,7 +9,7 @@ namespace fwp::gpu {
 
 enum class Type : int { float16, bfloat16, float32 };  // of q, k, v, out and their gradients
 
-constexpr int round_up(int x, int to) { return (x + to - 1) / to * to; }
+constexpr int round_up(int x, unsigned to) { return int((x + to - 1) / to * to); }  // x is not negative
 
 // A (B, length, H, width) tensor, last dimension contiguous, other strides (in elements) free. Void: the call's type.
 template <class V> struct Rows {

@@ -75,10 +75,27 @@ FWP_DEVICE uint32_t pack_halves(float a, float b) { return word_of(__floats2half
 FWP_DEVICE float first_half(uint32_t x) { return from_half(uint16_t(x)); }
 FWP_DEVICE float second_half(uint32_t x) { return from_half(uint16_t(x >> 16)); }
 FWP_DEVICE uint32_t multiply_halves(uint32_t x, uint32_t y) { return word_of(__hmul2(halves(x), halves(y))); }
-FWP_DEVICE uint32_t positive_halves(uint32_t x) { return word_of(__hmax2_nan(halves(x), halves(0))); }  // or 0
-FWP_DEVICE uint32_t negative_halves(uint32_t x) { return word_of(__hmin2_nan(halves(x), halves(0))); }
+FWP_DEVICE uint32_t add_halves(uint32_t x, uint32_t y) { return word_of(__hadd2(halves(x), halves(y))); }
+FWP_DEVICE uint32_t fma_halves(uint32_t x, uint32_t y, uint32_t z) {  // x y + z
+  return word_of(__hfma2(halves(x), halves(y), halves(z)));
+}
+FWP_DEVICE uint32_t not_zero(uint32_t x) { return __hneu2_mask(halves(x), halves(0)); }  // all bits of halves, or none
+// The larger or smaller of two halves, NaN where one is.
+FWP_DEVICE uint32_t larger_halves(uint32_t x, uint32_t y) { return word_of(__hmax2_nan(halves(x), halves(y))); }
+FWP_DEVICE uint32_t smaller_halves(uint32_t x, uint32_t y) { return word_of(__hmin2_nan(halves(x), halves(y))); }
 // The second number of x and the first one of y.
 FWP_DEVICE uint32_t straddle(uint32_t x, uint32_t y) { return __byte_perm(x, y, 0x5432); }
+// 16 bytes at an address that is a multiple of 16, in one access.
+struct Eight {
+  uint32_t w[4];
+};
+FWP_DEVICE Eight eight(const void* at) {
+  const uint4 x = *static_cast<const uint4*>(at);
+  return {{x.x, x.y, x.z, x.w}};
+}
+FWP_DEVICE void put_eight(void* at, const Eight& x) {
+  *static_cast<uint4*>(at) = make_uint4(x.w[0], x.w[1], x.w[2], x.w[3]);
+}
 FWP_DEVICE float exponential(float x) { return expf(x); }
 FWP_DEVICE float square_root(float x) { return sqrtf(x); }
 FWP_DEVICE float absolute(float x) { return fabsf(x); }

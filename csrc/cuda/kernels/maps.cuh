@@ -14,11 +14,10 @@ namespace fwp::gpu {
 FWP_BOTH bool is_dpfp(const Call& c) { return c.map == Map::dpfp; }
 FWP_BOTH int before_x(const Call& c) { return round_up(c.nu, 8); }
 FWP_BOTH int x_ld(const Call& c) { return before_x(c) + c.d_key; }
-FWP_BOTH int groups_of(const Call& c) { return c.d_key / 8; }
+FWP_BOTH int groups_of(const Call& c) { return c.d_key >> 3; }
 // 32 columns of a row, which one thread makes: two groups of inputs, or two j.
-FWP_BOTH int parts_of_j(const Call& c) { return c.nu % 2 == 0 ? groups_of(c) : (groups_of(c) + 1) / 2; }
-FWP_BOTH int parts_of(const Call& c) { return parts_of_j(c) * (c.nu % 2 == 0 ? c.nu / 2 : c.nu); }
-FWP_BOTH int slabs_of(const Call& c) { return is_dpfp(c) ? (parts_of(c) + 1) / 2 : (c.d_key + chunk - 1) / chunk; }
+FWP_BOTH int parts_of_j(const Call& c) { return c.nu % 2 == 0 ? groups_of(c) : (groups_of(c) + 1) >> 1; }
+FWP_BOTH int parts_of(const Call& c) { return parts_of_j(c) * (c.nu % 2 == 0 ? c.nu >> 1 : c.nu); }
 
 FWP_DEVICE float function_of(Map map, float x) {
   return map == Map::elu    ? Function<Map::elu>::value<OfFloats>(x)
@@ -40,156 +39,188 @@ FWP_DEVICE uint32_t pack_two(Type type, float a, float b) {
   return type == Type::float16 ? pack_halves(a, b) : pack_bfloat16s(a, b);
 }
 
-// The block of a head, with ROWS queries and ROWS keys, padded with zeros.
-template <int ROWS> struct Slabs : Head, Fragments {
+// The larger magnitudes of halves or bfloat16s, whose bits are in the order of their values, as halves' are. NaN where one
+// has an exponent that halves use for NaN.
+FWP_DEVICE uint32_t larger_magnitudes(uint32_t most, uint32_t x) { return larger_halves(most, x & 0x7fff7fffu); }
+FWP_DEVICE uint32_t larger_magnitudes(uint32_t most, const Eight& x) {
+  FWP_UNROLL (int n = 0; n < 4; ++n) most = larger_magnitudes(most, x.w[n]);
+  return most;
+}
+FWP_DEVICE float magnitude(Type type, uint32_t most) {
+  const uint32_t x = larger_halves(most, most >> 16);
+  return type == Type::float16 ? first_half(x) : float_of(x << 16);
+}
+// Numbers of the call's type times a power of two, as halves.
+FWP_DEVICE Eight scaled(Type type, const Eight& x, float power) {
+  Eight y;
+  if (type == Type::float16)
+    FWP_UNROLL (int n = 0; n < 4; ++n) y.w[n] = pack_halves(first_half(x.w[n]) * power, second_half(x.w[n]) * power);
+  else
+    FWP_UNROLL (int n = 0; n < 4; ++n)
+      y.w[n] = pack_halves(float_of(x.w[n] << 16) * power, float_of(x.w[n] & 0xffff0000u) * power);
+  return y;
+}
+
+// The block of a head, with ROWS queries and ROWS keys, padded with zeros. A thread makes the features of a row.
+template <int ROWS, bool DPFP> struct Slabs : Head, Fragments {
   static constexpr int threads = 2 * ROWS, pieces = ROWS * 8 / threads;
   static constexpr int most_power = 1;  // x, or other features, are below 2^1
   uint16_t *x, *phi;  // queries, then keys
-  float *of_q, *of_k;  // by what features have to be multiplied
+  float *of_q, *of_k;  // by what features have to be multiplied; of_k follows of_q
 
-  FWP_DEVICE Slabs(const Call& call, int head) : Head(call, head) {}
+  const int groups, turn_parts, parts, ld_x;  // of DPFP: groups of inputs; parts of one j or two, and of all; of x
 
-  // A thread's pieces are 8 columns of 64, of every `across`th row. Loops over them are short code, since a block runs
-  // most of it once; what they need from memory comes by copies that are asked for before.
+  FWP_DEVICE Slabs(const Call& call, int head)
+      : Head(call, head), groups(groups_of(call)), turn_parts(parts_of_j(call)), parts(parts_of(call)),
+        ld_x(x_ld(call)) {}
+
+  // Copies of 64 columns: a thread has 8 of every `across`th row.
   static constexpr int across = threads / 8;
-  FWP_DEVICE int first_row() const { return thread / 8; }
-  FWP_DEVICE int column() const { return thread % 8 * 8; }
-  template <class V> FWP_DEVICE const Eight& at(const Rows<V>& rows, int token, int length, int column) const {
-    return eight(
-        static_cast<const void*>(static_cast<const uint16_t*>(rows.data) + offset(rows, token, length) + column));
+  FWP_DEVICE int first_row() const { return thread >> 3; }
+  FWP_DEVICE int column() const { return (thread & 7) * 8; }
+  template <class V> FWP_DEVICE Eight at(const Rows<V>& rows, int token, int length, int column) const {
+    return eight(static_cast<const uint16_t*>(rows.data) + offset(rows, token, length) + column);
+  }
+  template <class V> FWP_DEVICE int64_t step(const Rows<V>& rows, int tokens) const {
+    return tokens * (turned ? -rows.time : rows.time);
   }
   FWP_DEVICE bool is_there(int r, bool key) const { return key ? r < c.sources && !is_pad(r) : r < c.targets; }
   // Starts to copy 64 columns from `first` on of all rows, with 0 beyond the last column and for rows that are not there.
   FWP_DEVICE void start_rows(uint16_t* to, int ld, const Rows<const void>& from, bool key, int first, int width) const {
     if (first + column() >= width && ld != tile_ld) return;
-    FWP_ROLLED (int r = first_row(); r < ROWS; r += across) {
-      uint16_t* const piece = to + r * ld + column();
-      if (is_there(r, key) && first + column() < width)
-        start_copy(piece, &at(from, r, key ? c.sources : c.targets, first + column()));
-      else eight(piece) = Eight{};
-    }
+    const int length = key ? c.sources : c.targets, end = first + column() < width ? length : 0;
+    const uint16_t* piece =
+        static_cast<const uint16_t*>(from.data) + offset(from, first_row(), length) + first + column();
+    const int64_t further = step(from, across);
+    to += first_row() * ld + column();
+    FWP_ROLLED (int r = first_row(); r < ROWS; r += across, to += across * ld, piece += further)
+      if (r < end && !(key && is_pad(r))) start_copy(to, piece);
+      else put_eight(to, {});
   }
-  FWP_DEVICE uint16_t* row_of_x(int r) const { return x + r * x_ld(c) + before_x(c); }
+  FWP_DEVICE uint16_t* row_of_x(int r) const { return x + r * ld_x + (ld_x - c.d_key); }
+  FWP_DEVICE void start_slab(uint16_t* to, int ld, int first) const {
+    start_rows(to, ld, c.q, false, first, c.d_key);
+    start_rows(to + ROWS * ld, ld, c.k, true, first, c.d_key);
+  }
+  // 64 inputs of a map that is a function of one number, to the place of its features.
+  FWP_DEVICE void fetch(int s) const {
+    start_slab(phi, tile_ld, chunk * s);
+    copies_arrived();
+    sync_block();
+  }
 
   FWP_DEVICE void start_inputs() const {
-    if (!is_dpfp(c)) return;
-    FWP_ROLLED (int first = 0; first < c.d_key; first += chunk) {
-      start_rows(row_of_x(0) + first, x_ld(c), c.q, false, first, c.d_key);
-      start_rows(row_of_x(ROWS) + first, x_ld(c), c.k, true, first, c.d_key);
-    }
+    if constexpr (DPFP)
+      FWP_ROLLED (int first = 0; first < c.d_key; first += chunk) start_slab(row_of_x(0) + first, ld_x, first);
   }
-  // The powers of rows; under DPFP, x times them in the place of x that was copied. A barrier follows.
+  // The powers of rows; under DPFP, x times them in the place of x that was copied. A barrier before, and one follows.
   FWP_DEVICE void scale_inputs() const {
-    const int width = c.d_key;
-    const bool dpfp = is_dpfp(c), both = dpfp || c.map == Map::identity;
-    FWP_ROLLED (int n = 0; n < 2 * pieces; ++n) {
-      const bool key = n >= pieces;
-      const int r = first_row() + n % pieces * across;
-      const bool there = is_there(r, key);
-      uint16_t* const row = row_of_x(r + (key ? ROWS : 0));
-      float y[8], up = -3e38f, down = up;
-      const auto fetch = [&](int i) {
-        if (dpfp) unpack(c.type, eight(row + i), y);
-        else unpack(c.type, there ? at(key ? c.k : c.q, r, key ? c.sources : c.targets, i) : Eight{}, y);
-      };
-      FWP_ROLLED (int i = column(); i < width; i += chunk) {
-        fetch(i);
-        FWP_UNROLL (int n = 0; n < 8; ++n) up = larger(up, y[n]), down = larger(down, -y[n]);
-      }
-      float largest = both ? larger(up, down) : function_of(c.map, up);
-      FWP_UNROLL (int mask = 1; mask < 8; mask *= 2) largest = larger(largest, shuffle_xor(largest, mask));
-      const float power = power_for(largest, most_power), back = undone(power);
-      if (column() == 0) (key ? of_k : of_q)[r] = !there ? 0.f : dpfp ? back * back : back;
-      if (!dpfp) continue;
-      FWP_ROLLED (int i = column(); i < width; i += chunk) {
-        if (width > chunk) fetch(i);
-        Eight z;
-        FWP_UNROLL (int n = 0; n < 4; ++n) z.w[n] = pack_halves(y[2 * n] * power, y[2 * n + 1] * power);
-        eight(row + i) = z;
-        // The copies of this group among those before x, of which every groups_of(c) change their sign.
-        int copy = i - width;
-        FWP_ROLLED (bool turned = true; copy >= -before_x(c); copy -= width, turned = !turned) {
-          Eight y = z;
-          if (turned)
-            FWP_UNROLL (int n = 0; n < 4; ++n) y.w[n] ^= 0x80008000u;
-          eight(row + copy) = y;
-        }
-      }
+    uint16_t* const x = row_of_x(thread);
+    float largest;
+    if constexpr (DPFP) {
+      uint32_t most = 0;
+      FWP_ROLLED (int i = 0; i < c.d_key; i += 8) most = larger_magnitudes(most, eight(x + i));
+      largest = magnitude(c.type, most);
+    } else largest = largest_feature();
+    const float power = power_for(largest, most_power), back = undone(power);
+    const bool key = thread >= ROWS;
+    of_q[thread] = !is_there(thread - (key ? ROWS : 0), key) ? 0.f : DPFP ? back * back : back;
+    if (!DPFP) return;
+    FWP_ROLLED (int i = 0; i < c.d_key; i += 8) put_eight(x + i, scaled(c.type, eight(x + i), power));
+    FWP_ROLLED (int i = -8; i >= c.d_key - ld_x; i -= 8) {
+      Eight y = eight(x + i + c.d_key);
+      FWP_UNROLL (int n = 0; n < 4; ++n) y.w[n] ^= 0x80008000u;
+      put_eight(x + i, y);
     }
   }
 
+  FWP_DEVICE float largest_feature() const {
+    float up = -3e38f, down = up, y[8];
+    FWP_ROLLED (int s = 0; s < slabs(); ++s) {
+      fetch(s);
+      FWP_ROLLED (int i = 0; i < chunk && chunk * s + i < c.d_key; i += 8) {
+        unpack(c.type, eight(phi + thread * tile_ld + i), y);
+        FWP_UNROLL (int n = 0; n < 8; ++n) up = larger(up, y[n]), down = larger(down, -y[n]);
+      }
+      sync_block();
+    }
+    return c.map == Map::identity ? larger(up, down) : function_of(c.map, up);
+  }
+
+  FWP_DEVICE int slabs() const { return DPFP ? (parts + 1) >> 1 : round_up(c.d_key, chunk) / chunk; }
   // Columns of a slab, in whole 16s. All of them are written, and those beyond are not.
   FWP_DEVICE int columns(int s) const {
-    if (is_dpfp(c)) return 2 * s + 1 < parts_of(c) ? 64 : 32;
+    if (DPFP) return 2 * s + 1 < parts ? 64 : 32;
     const int rest = round_up(c.d_key, 16) - chunk * s;
     return rest < chunk ? rest : chunk;
   }
   FWP_DEVICE void make(int s) const {
-    if (is_dpfp(c)) return make_dpfp(s);
-    FWP_ROLLED (int n = 0; n < 2 * pieces; ++n) {
-      const bool key = n >= pieces;
-      const int r = first_row() + n % pieces * across, i = chunk * s + column();
-      const bool there = i < c.d_key && is_there(r, key);
-      const float power = there ? undone((key ? of_k : of_q)[r]) : 0.f;
-      float y[8];
-      unpack(c.type, there ? at(key ? c.k : c.q, r, key ? c.sources : c.targets, i) : Eight{}, y);
-      Eight z;
-      FWP_UNROLL (int n = 0; n < 4; ++n)
-        z.w[n] = pack_halves(function_of(c.map, y[2 * n]) * power, function_of(c.map, y[2 * n + 1]) * power);
-      eight(phi + (r + (key ? ROWS : 0)) * tile_ld + column()) = z;
-    }
+    if constexpr (DPFP) make_dpfp(s);
+    else make_function(s);
   }
 
  protected:
-  // Whether a part is of two j, and its first group and j.
-  struct Part {
-    bool pair, odd;
-    int group, j;
-  };
-  FWP_DEVICE Part part(int i) const {
-    const int count = parts_of_j(c), turn = c.nu <= 2 ? 0 : i / count;
-    const bool pair = c.nu % 2 == 0;
-    const int j = pair ? 2 * turn + 1 : turn + 1;
-    return {pair, j % 2 == 1, (pair ? 1 : 2) * (i - turn * count), j};
+  FWP_DEVICE void make_function(int s) const {
+    fetch(s);
+    const float of = of_q[thread], power = of == 0 ? 0.f : undone(of);
+    uint16_t* const own = phi + thread * tile_ld;
+    FWP_ROLLED (int i = 0; i < chunk; i += 8) {
+      float y[8];
+      unpack(c.type, eight(own + i), y);
+      const float by = chunk * s + i < c.d_key ? power : 0.f;
+      Eight z;
+      FWP_UNROLL (int n = 0; n < 4; ++n)
+        z.w[n] = pack_halves(function_of(c.map, y[2 * n]) * by, function_of(c.map, y[2 * n + 1]) * by);
+      put_eight(own + i, z);
+    }
   }
-  // r of 8 neighbours, and of those that stand j before: 16 columns of one sign, or those of j and j + 1.
+  // r, of one sign, of 8 neighbours, times those that stand j before: 8 columns. PAIR: j is odd, and j + 1 follows.
   template <bool BELOW> static FWP_DEVICE uint32_t clamp(uint32_t x) {
-    return BELOW ? negative_halves(x) : positive_halves(x);
+    return BELOW ? smaller_halves(x, 0) : larger_halves(x, 0);
   }
-  template <bool BELOW>
-  static FWP_DEVICE void make_sign(uint16_t* to, const Eight& here, const uint32_t (&before)[5], bool pair, bool odd) {
+  template <bool BELOW, bool PAIR>
+  static FWP_DEVICE void make_sign(uint16_t* to, const Eight& here, const uint32_t (&before)[5], bool odd) {
     uint32_t r[4], w[5];
     FWP_UNROLL (int n = 0; n < 4; ++n) r[n] = clamp<BELOW>(here.w[n]);
     FWP_UNROLL (int n = 0; n < 5; ++n) w[n] = clamp<BELOW>(before[n]);
     Eight f;
-    FWP_UNROLL (int n = 0; n < 4; ++n) f.w[n] = multiply_halves(r[n], odd ? straddle(w[n], w[n + 1]) : w[n]);
-    eight(to) = f;
-    if (!pair) return;
-    FWP_UNROLL (int n = 0; n < 4; ++n) f.w[n] = multiply_halves(r[n], w[n]);
-    eight(to + 16) = f;
+    FWP_UNROLL (int n = 0; n < 4; ++n) f.w[n] = multiply_halves(r[n], PAIR || odd ? straddle(w[n], w[n + 1]) : w[n]);
+    put_eight(to, f);
+    if constexpr (PAIR) {
+      FWP_UNROLL (int n = 0; n < 4; ++n) f.w[n] = multiply_halves(r[n], w[n]);
+      put_eight(to + 16, f);
+    }
+  }
+  template <bool PAIR> static FWP_DEVICE void make_group(uint16_t* to, const uint16_t* from, int j) {
+    const Eight here = eight(from);
+    uint32_t before[5] = {0, here.w[0], here.w[1], here.w[2], here.w[3]};
+    if (j <= 2) before[0] = *reinterpret_cast<const uint32_t*>(from - 2);
+    else
+      FWP_UNROLL (int n = 0; n < 5; ++n) before[n] = *reinterpret_cast<const uint32_t*>(from - ((j + 1) & ~1) + 2 * n);
+    make_sign<false, PAIR>(to, here, before, j % 2 == 1);
+    make_sign<true, PAIR>(to + 8, here, before, j % 2 == 1);
   }
   FWP_DEVICE void make_dpfp(int s) const {
-    const int half = thread % 2, i = 2 * s + half, ld = x_ld(c);
-    if (i >= parts_of(c)) return;
-    const Part p = part(i);
-    FWP_ROLLED (int r = thread / 2; r < 2 * ROWS; r += ROWS)
-      FWP_ROLLED (int u = 0; u < (p.pair ? 1 : 2); ++u) {
-        uint16_t* const to = phi + r * tile_ld + 32 * half + 16 * u;
-        if (p.group + u < groups_of(c)) make_group(to, x + r * ld + before_x(c) + 8 * (p.group + u), p);
-        else eight(to) = eight(to + 8) = Eight{};
+    const int turn = c.nu <= 2 ? 0 : 2 * s / turn_parts;
+    int part = 2 * s - turn * turn_parts;
+    const uint16_t* const own = row_of_x(thread);
+    uint16_t *to = phi + thread * tile_ld, *const end = to + columns(s);
+    if (c.nu % 2 == 0) {
+      int j = 2 * turn + 1;
+      const uint16_t* from = own + 8 * part;
+      FWP_ROLLED (; to < end; to += 32, from += 8) {
+        if (c.nu > 2 && part++ == turn_parts) from = own, j += 2;
+        make_group<true>(to, from, j);
       }
-  }
-  static FWP_DEVICE void make_group(uint16_t* to, const uint16_t* from, const Part& p) {
-    const Eight here = eight(static_cast<const void*>(from));
-    const uint16_t* const base = from - (p.j + 1) / 2 * 2;
-    uint32_t before[5];
-    before[0] = *reinterpret_cast<const uint32_t*>(base);
-    if (p.j <= 2)
-      FWP_UNROLL (int n = 1; n < 5; ++n) before[n] = here.w[n - 1];
-    else
-      FWP_UNROLL (int n = 1; n < 5; ++n) before[n] = reinterpret_cast<const uint32_t*>(base)[n];
-    make_sign<false>(to, here, before, p.pair, p.odd);
-    make_sign<true>(to + 8, here, before, p.pair, p.odd);
+      return;
+    }
+    int j = turn + 1;
+    FWP_ROLLED (; to < end; to += 32, ++part) {
+      if (part == turn_parts) part = 0, ++j;
+      FWP_ROLLED (int u = 0; u < 2; ++u)
+        if (2 * part + u < groups) make_group<false>(to + 16 * u, own + 8 * (2 * part + u), j);
+        else put_eight(to + 16 * u, {}), put_eight(to + 16 * u + 8, {});
+    }
   }
 };
 

@@ -7,12 +7,6 @@
 
 namespace fwp::gpu {
 
-struct alignas(16) Eight {  // halves, or numbers of the call's type
-  uint32_t w[4];
-};
-FWP_DEVICE Eight& eight(uint16_t* x) { return *reinterpret_cast<Eight*>(x); }
-FWP_DEVICE const Eight& eight(const void* x) { return *static_cast<const Eight*>(x); }
-
 // The power of two that brings numbers of at most this magnitude below 2^to, and what undoes it.
 FWP_DEVICE float power_for(float most, int to) {
   int e = int(bits_of(most) >> 23) - 127;
@@ -44,8 +38,8 @@ struct Fragments {
   const int thread, lane, warp, g, t, row, near, far, r8;
 
   FWP_DEVICE Fragments()
-      : thread(thread_index()), lane(thread % 32), warp(warp_index()), g(lane / 4), t(lane % 4), row(16 * warp),
-        near(8 * (lane / 8 % 2)), far(8 * (lane / 16)), r8(lane % 8) {}
+      : thread(thread_index()), lane(thread & 31), warp(warp_index()), g(lane >> 2), t(lane & 3), row(16 * warp),
+        near(lane & 8), far(lane >> 1 & 8), r8(lane & 7) {}
 
   // A left operand of 16 rows from r on, and of 16 columns from k on; or of a matrix that is stored turned.
   FWP_DEVICE void left(uint32_t (&A)[4], const uint16_t* a, int ld, int r, int k) const {

@@ -9,8 +9,8 @@ namespace fwp::gpu {
 // Columns of matrices of keys by keys in shared memory: 16 more bytes than a multiple of 32.
 template <int ROWS> constexpr int square_ld_of = ROWS + 8;
 
-template <int ROWS, bool CORRECTS, bool DECAYS> struct Short : Slabs<ROWS> {
-  using Base = Slabs<ROWS>;
+template <int ROWS, bool CORRECTS, bool DECAYS, bool DPFP> struct Short : Slabs<ROWS, DPFP> {
+  using Base = Slabs<ROWS, DPFP>;
   using Base::c, Base::thread, Base::lane, Base::warp, Base::g, Base::t, Base::row, Base::x, Base::phi, Base::of_q,
       Base::of_k, Base::threads, Base::pieces;
   static constexpr int tiles = ROWS / 16, square_ld = square_ld_of<ROWS>, blocks = ROWS / 8;
@@ -94,27 +94,44 @@ template <int ROWS, bool CORRECTS, bool DECAYS> struct Short : Slabs<ROWS> {
   // Products of features of all slabs: own rows of Q K^T and, below the diagonal, of K K^T; and row sums of features.
   FWP_DEVICE void meet(Square& p, Square& a, float (&sum_q)[4], float (&sum_k)[4]) const {
     constexpr uint32_t one = 0x3c003c00u;
-    const int last = last_tile(), slabs = slabs_of(c);
+    const int last = kept(last_tile()), slabs = this->slabs();
     const bool sums = c.normalize_features;
     FWP_ROLLED (int s = 0; s < slabs; ++s) {
       this->make(s);
       sync_block();
-      const int columns = this->columns(s);
-      FWP_ROLLED (int k = 0; k < columns; k += 16) {
+      const uint16_t* own = phi + (row + this->near + this->r8) * tile_ld + this->far;
+      const uint16_t* keys = phi + (ROWS + this->far + this->r8) * tile_ld + this->near;
+      FWP_ROLLED (const uint16_t* const end = own + this->columns(s); own < end; own += 16, keys += 16) {
         uint32_t Q[4], K[4];
-        this->left(Q, phi, tile_ld, row, k);
-        if (CORRECTS || sums) this->left(K, phi, tile_ld, ROWS + row, k);
-        if (sums) mma_half(sum_q, Q, one, one), mma_half(sum_k, K, one, one);
+        load_matrices(Q, own);
+        if (CORRECTS) load_matrices(K, own + ROWS * tile_ld);
+        if (sums) {
+          if (!CORRECTS) load_matrices(K, own + ROWS * tile_ld);
+          mma_half(sum_q, Q, one, one), mma_half(sum_k, K, one, one);
+        }
         FWP_UNROLL (int n = 0; n < tiles; ++n) {
-          if (n > last && (!CORRECTS || n > warp)) continue;
+          if (n > 0 && n > last && (!CORRECTS || n > warp)) continue;
           uint32_t B[4];
-          this->right_turned(B, phi, tile_ld, k, ROWS + 16 * n);
-          if (n <= last) this->add(p, 2 * n, Q, B);
+          load_matrices(B, keys + 16 * n * tile_ld);
+          if (n == 0 || n <= last) this->add(p, 2 * n, Q, B);
           if constexpr (CORRECTS)
-            if (n <= warp) this->add(a, 2 * n, K, B);
+            if (n == 0 || n <= warp) this->add(a, 2 * n, K, B);
         }
       }
       sync_block();
+    }
+  }
+  // Sets to 0 what stands behind own tokens, or (OWN) at them too.
+  template <bool OWN> FWP_DEVICE void mask(Square& x) const {
+    FWP_UNROLL (int n = 0; n < tiles; ++n) {
+      if (n < warp) continue;
+      FWP_UNROLL (int i = 0; i < 2; ++i) {
+        const bool none = n > warp || 2 * t + i + OWN > g;
+        x[2 * n][i] = none ? 0.f : x[2 * n][i];
+        x[2 * n][i + 2] = n > warp ? 0.f : x[2 * n][i + 2];
+        x[2 * n + 1][i] = 0;
+        x[2 * n + 1][i + 2] = none ? 0.f : x[2 * n + 1][i + 2];
+      }
     }
   }
   // By what own rows of features are multiplied, from their sums.
@@ -196,22 +213,16 @@ template <int ROWS, bool CORRECTS, bool DECAYS> struct Short : Slabs<ROWS> {
   // power of two, which it returns. Barriers: it has one, and one follows.
   static constexpr int columns_power = 7;
   FWP_DEVICE float scale_columns(uint16_t* tile, const float* by) const {
-    float largest = 0, y[8];
     uint16_t* const first = tile + this->first_row() * tile_ld + this->column();
+    float largest = 0;
     FWP_ROLLED (int m = 0; m < pieces; ++m) {
-      unpack(c.type, eight(first + m * Base::across * tile_ld), y);
-      float some = 0;
-      FWP_UNROLL (int n = 0; n < 8; ++n) some = larger(some, absolute(y[n]));
+      const float some = magnitude(c.type, larger_magnitudes(0, eight(first + m * Base::across * tile_ld)));
       largest = larger(largest, by ? some * absolute(by[this->first_row() + m * Base::across]) : some);
     }
     const float power = shared_power(largest, columns_power);
     FWP_ROLLED (int m = 0; m < pieces; ++m) {
       uint16_t* const piece = first + m * Base::across * tile_ld;
-      unpack(c.type, eight(piece), y);
-      const float z = by ? power * by[this->first_row() + m * Base::across] : power;
-      Eight out;
-      FWP_UNROLL (int n = 0; n < 4; ++n) out.w[n] = pack_halves(y[2 * n] * z, y[2 * n + 1] * z);
-      eight(piece) = out;
+      put_eight(piece, scaled(c.type, eight(piece), by ? power * by[this->first_row() + m * Base::across] : power));
     }
     return power;
   }
@@ -226,17 +237,23 @@ template <int ROWS, bool CORRECTS, bool DECAYS> struct Short : Slabs<ROWS> {
   // Own rows of 64 columns from `first` on to memory, times by[r], through a tile of which a warp has its rows.
   FWP_DEVICE void store_columns(const Rows<void>& to, uint16_t* through, const Strip<8>& y, const float (&by)[2],
                                 int length, int first) const {
-    FWP_UNROLL (int r = 0; r < 2; ++r)
-      FWP_UNROLL (int n = 0; n < 8; ++n)
-        *reinterpret_cast<uint32_t*>(through + (row + g + 8 * r) * tile_ld + 8 * n + 2 * t) =
-            pack_two(c.type, times(by[r], y[n][2 * r]), times(by[r], y[n][2 * r + 1]));
+    uint32_t* const own = reinterpret_cast<uint32_t*>(through + (row + g) * tile_ld + 2 * t);
+    const auto put = [&](auto pack) {
+      FWP_UNROLL (int r = 0; r < 2; ++r)
+        FWP_UNROLL (int n = 0; n < 8; ++n) {
+          const uint32_t two = pack(by[r] * y[n][2 * r], by[r] * y[n][2 * r + 1]);
+          own[4 * (r * tile_ld + n)] = by[r] == 0 ? 0 : two;
+        }
+    };
+    if (c.type == Type::float16) put([](float a, float b) { return pack_halves(a, b); });
+    else put([](float a, float b) { return pack_bfloat16s(a, b); });
     sync_warp();
-    const int column = lane % 8 * 8;
-    FWP_ROLLED (int r = row + lane / 8; r < row + 16; r += 4) {
-      if (r < length && first + column < c.d_value)
-        *reinterpret_cast<Eight*>(static_cast<uint16_t*>(to.data) + this->offset(to, r, length) + first + column) =
-            eight(through + r * tile_ld + column);
-    }
+    const int column = lane % 8 * 8, begin = row + lane / 8;
+    const int end = first + column >= c.d_value ? 0 : row + 16 < length ? row + 16 : length;
+    const uint16_t* from = through + begin * tile_ld + column;
+    uint16_t* at = static_cast<uint16_t*>(to.data) + this->offset(to, begin, length) + first + column;
+    const int64_t further = this->step(to, 4);
+    FWP_ROLLED (int r = begin; r < end; r += 4, from += 4 * tile_ld, at += further) put_eight(at, eight(from));
     sync_warp();
   }
   static FWP_DEVICE float times(float by, float y) { return by == 0 ? 0.f : by * y; }

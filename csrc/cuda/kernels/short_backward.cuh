@@ -6,8 +6,8 @@
 
 namespace fwp::gpu {
 
-template <int ROWS, bool CORRECTS, bool DECAYS> struct ShortBackward : Short<ROWS, CORRECTS, DECAYS> {
-  using Base = Short<ROWS, CORRECTS, DECAYS>;
+template <int ROWS, bool CORRECTS, bool DECAYS, bool DPFP> struct ShortBackward : Short<ROWS, CORRECTS, DECAYS, DPFP> {
+  using Base = Short<ROWS, CORRECTS, DECAYS, DPFP>;
   using Base::c, Base::thread, Base::lane, Base::warp, Base::g, Base::t, Base::row, Base::x, Base::phi, Base::of_q,
       Base::of_k, Base::beta, Base::keep, Base::tiles, Base::square_ld;
   using typename Base::Square;
@@ -27,14 +27,15 @@ template <int ROWS, bool CORRECTS, bool DECAYS> struct ShortBackward : Short<ROW
     };
     uint16_t* unused;
     float* none;
-    take(s ? s->x : unused, is_dpfp(c) ? 2 * 2 * ROWS * x_ld(c) : 0), take(s ? s->phi : unused, 2 * 2 * plane);
-    take(s ? s->values : unused, 2 * 2 * plane), take(s ? s->e : unused, 2 * plane);
+    take(s ? s->phi : unused, 2 * 2 * plane), take(s ? s->values : unused, 2 * 2 * plane),
+        take(s ? s->e : unused, 2 * plane);
     take(s ? s->inverse : unused, CORRECTS ? 2 * plane : 0);
     Base::lay_vectors(s, take);
     take(s ? s->norm_q : none, 4 * ROWS), take(s ? s->norm_k : none, 4 * ROWS);
     take(s ? s->factor_q : none, 4 * ROWS), take(s ? s->factor_k : none, 4 * ROWS);
     take(s ? s->sums : none, 4 * ROWS), take(s ? s->gains : none, 4 * ROWS);
     take(s ? s->kept : none, DECAYS ? 4 * ROWS : 0);
+    take(s ? s->x : unused, DPFP ? 2 * 2 * ROWS * x_ld(c) : 0);  // the last one, see short_forward.cuh
     return used;
   }
   FWP_DEVICE ShortBackward(const Call& call, int head) : Base(call, head) {
@@ -51,6 +52,7 @@ template <int ROWS, bool CORRECTS, bool DECAYS> struct ShortBackward : Short<ROW
     this->start_inputs();
     this->load_strengths();
     copies_arrived();
+    sync_block();
     this->scale_inputs();
     sync_block();
     Square p, a;  // without decay
@@ -81,11 +83,12 @@ template <int ROWS, bool CORRECTS, bool DECAYS> struct ShortBackward : Short<ROW
       if (t == 0) norm_q[own] = of_query[r], norm_k[own] = of_key[r];
     }
     sync_block();
-    each([&](int n, int i) {
-      const int s = key(n, i);
-      p[n][i] = c.causal && s > token(i) ? 0.f : p[n][i] * of_query[i / 2] * norm_k[s];
-      if constexpr (CORRECTS) a[n][i] = s < token(i) ? a[n][i] * of_key[i / 2] * norm_k[s] : 0.f;
+    each_key([&](int n, int i, float by) {
+      p[n][i] *= of_query[i / 2] * by;
+      if constexpr (CORRECTS) a[n][i] *= of_key[i / 2] * by;
     });
+    if (c.causal) this->template mask<false>(p);
+    if constexpr (CORRECTS) this->template mask<true>(a);
     norm[0] = norm[1] = 1;
     if (c.normalize_output) {
       float sum[2] = {};
@@ -95,18 +98,21 @@ template <int ROWS, bool CORRECTS, bool DECAYS> struct ShortBackward : Short<ROW
     }
     if constexpr (CORRECTS) {
       Square decayed;
-      float found[2] = {};
       each([&](int n, int i) { decayed[n][i] = a[n][i]; });
       if constexpr (DECAYS) this->each_decay([&](int n, int i, float d) { decayed[n][i] *= d; });
-      each([&](int n, int i) { found[i / 2] += decayed[n][i]; });
-      sum_of_four(found);
-      FWP_UNROLL (int r = 0; r < 2; ++r) {
-        key_norm[r] = c.normalize_output ? inverse_of(found[r] + c.eps) : 1.f;
-        rate[r] = beta[row + g + 8 * r] * key_norm[r];
+      key_norm[0] = key_norm[1] = 1;
+      if (c.normalize_output) {
+        float sum[2] = {};
+        each([&](int n, int i) { sum[i / 2] += decayed[n][i]; });
+        sum_of_four(sum);
+        FWP_UNROLL (int r = 0; r < 2; ++r) key_norm[r] = inverse_of(sum[r] + c.eps);
       }
+      FWP_UNROLL (int r = 0; r < 2; ++r) rate[r] = beta[row + g + 8 * r] * key_norm[r];
       this->invert(decayed, rate, inverse, e, reinterpret_cast<float*>(values));
     }
   }
+  // Numbers of a vector for the columns of strip n.
+  FWP_DEVICE Float2 two(const float* x, int n) const { return *reinterpret_cast<const Float2*>(x + 8 * n + 2 * t); }
   // Calls f(n, i, by what P is multiplied before it meets what was written).
   template <class F> FWP_DEVICE void each_weight(F f) const {
     if constexpr (!DECAYS) each([&](int n, int i) { f(n, i, 1.f); });
@@ -148,7 +154,8 @@ template <int ROWS, bool CORRECTS, bool DECAYS> struct ShortBackward : Short<ROW
       Strip<8> u;
       if constexpr (CORRECTS) {
         clear(u);
-        FWP_ROLLED (int k = 0; k <= warp; ++k) {
+        FWP_UNROLL (int k = 0; k < tiles; ++k) {
+          if (k > 0 && k > warp) continue;
           uint32_t A[4];
           this->left(A, inverse, square_ld, row, 16 * k);
           this->add_row(u, A, v, 16 * k);
@@ -163,7 +170,8 @@ template <int ROWS, bool CORRECTS, bool DECAYS> struct ShortBackward : Short<ROW
         meet_row(h, A, v, k, last);
       }
       clear(u);
-      FWP_ROLLED (int m = begin; m < tiles; ++m) {
+      FWP_UNROLL (int m = 0; m < tiles; ++m) {
+        if (m < tiles - 1 && m < begin) continue;
         uint32_t A[4];
         this->left_turned(A, e, tile_ld, row, 16 * m);
         this->add_row(u, A, grad, 16 * m);
@@ -174,7 +182,8 @@ template <int ROWS, bool CORRECTS, bool DECAYS> struct ShortBackward : Short<ROW
         this->put(phi, tile_ld, u);
         sync_block();
         clear(u);
-        FWP_ROLLED (int m = warp; m < tiles; ++m) {
+        FWP_UNROLL (int m = 0; m < tiles; ++m) {
+          if (m < tiles - 1 && m < warp) continue;
           uint32_t A[4];
           this->left_turned(A, inverse, square_ld, row, 16 * m);
           this->add_row(u, A, phi, 16 * m);
@@ -208,15 +217,21 @@ template <int ROWS, bool CORRECTS, bool DECAYS> struct ShortBackward : Short<ROW
   }
   // This lane's part of the product of own row r of u with 64 columns of values.
   FWP_DEVICE float products(const Strip<8>& u, int r, int first) const {
-    const int own = row + g + 8 * r;
-    float sum = 0;
+    const int own = row + g + 8 * r, columns = c.d_value - first - 2 * t;
     if (!this->is_there(own, true)) return 0;
-    FWP_UNROLL (int n = 0; n < 8; ++n) {
-      const int column = first + 8 * n + 2 * t;
-      if (column >= c.d_value) continue;
-      const Float2 y = load_two(c.type, c.v.data, this->offset(c.v, own, c.sources) + column);
-      sum += u[n][2 * r] * y.x + u[n][2 * r + 1] * y.y;
-    }
+    const uint16_t* const v =
+        static_cast<const uint16_t*>(c.v.data) + this->offset(c.v, own, c.sources) + first + 2 * t;
+    float sum = 0;
+    const auto add = [&](auto first_of, auto second_of) {
+      FWP_UNROLL (int n = 0; n < 8; ++n) {
+        if (8 * n >= columns) continue;
+        const uint32_t y = *reinterpret_cast<const uint32_t*>(v + 8 * n);
+        sum += u[n][2 * r] * first_of(y) + u[n][2 * r + 1] * second_of(y);
+      }
+    };
+    if (c.type == Type::float16)
+      add([](uint32_t y) { return first_half(y); }, [](uint32_t y) { return second_half(y); });
+    else add([](uint32_t y) { return float_of(y << 16); }, [](uint32_t y) { return float_of(y & 0xffff0000u); });
     return sum;
   }
 
@@ -231,26 +246,25 @@ template <int ROWS, bool CORRECTS, bool DECAYS> struct ShortBackward : Short<ROW
     }
     // Where features are not negative and products of them are 0, nothing goes back to inputs through any of them. What
     // tiny denominators make of such pairs shall not use up the range of halves.
-    const bool dead_at_0 = is_dpfp(c) || c.map == Map::relu;
+    const float dead = DPFP || c.map == Map::relu ? 0.f : float_of(0x7fc00000u);  // else NaN, which equals nothing
     each([&](int n, int i) {
-      const bool none = (c.causal && key(n, i) > token(i)) || (dead_at_0 && p[n][i] == 0);
-      h[n][i] = none ? 0.f : (h[n][i] - product[i / 2] * norm[i / 2]) * norm[i / 2];
+      const float of = norm[i / 2];
+      h[n][i] = p[n][i] == dead ? 0.f : h[n][i] * of - product[i / 2] * of * of;
     });
+    if (c.causal) this->template mask<false>(h);
     if constexpr (CORRECTS) {
       Square weight;  // decay
       each([&](int n, int i) { weight[n][i] = 1; });
       if constexpr (DECAYS) this->each_decay([&](int n, int i, float d) { weight[n][i] = d; });
       float rates[2] = {}, norms[2];
-      each([&](int n, int i) {
-        if (key(n, i) >= token(i)) l[n][i] = 0;
-        rates[i / 2] += l[n][i] * a[n][i] * weight[n][i];
-      });
+      each([&](int n, int i) { rates[i / 2] += l[n][i] * a[n][i] * weight[n][i]; });
       sum_of_four(rates), sum_of_four(gain);
       FWP_UNROLL (int r = 0; r < 2; ++r) {
         norms[r] = c.normalize_output ? -rates[r] * rate[r] * key_norm[r] : 0.f;
         if (t == 0) gains[row + g + 8 * r] = gain[r] + rates[r] * key_norm[r];
       }
-      each([&](int n, int i) { l[n][i] = key(n, i) < token(i) ? l[n][i] * rate[i / 2] + norms[i / 2] : 0.f; });
+      each([&](int n, int i) { l[n][i] = l[n][i] * rate[i / 2] + norms[i / 2]; });
+      this->template mask<true>(l);
     }
     if constexpr (DECAYS) {
       decays_back(p, a, h, l);
@@ -259,66 +273,77 @@ template <int ROWS, bool CORRECTS, bool DECAYS> struct ShortBackward : Short<ROW
     }
     // Where features are normalised, what the products of gradients with features are; and gradients of strengths.
     float key_part[2] = {};
-    q_mean[0] = q_mean[1] = 0;
-    each([&](int n, int i) {
-      q_mean[i / 2] += h[n][i] * p[n][i] * (gated ? beta[key(n, i)] : 1.f);
-      if constexpr (CORRECTS) key_part[i / 2] += l[n][i] * a[n][i];
-    });
-    sum_of_four(q_mean), sum_of_four(key_part);
+    q_mean[0] = q_mean[1] = k_mean[0] = k_mean[1] = 0;
+    if (c.normalize_features) {
+      each([&](int n, int i) {
+        q_mean[i / 2] += h[n][i] * p[n][i] * (gated ? beta[key(n, i)] : 1.f);
+        if constexpr (CORRECTS) key_part[i / 2] += l[n][i] * a[n][i];
+      });
+      sum_of_four(q_mean), sum_of_four(key_part);
+    }
     if (c.normalize_features || gated) sum_columns(p, a, h, l);
     if (gated) each([&](int n, int i) { h[n][i] *= beta[key(n, i)]; });
     put_strengths();
+    float of_query[2], of_key[2];
     FWP_UNROLL (int r = 0; r < 2; ++r) {
       const int own = row + g + 8 * r;
-      if (!c.normalize_features) q_mean[r] = k_mean[r] = 0;
-      else k_mean[r] = key_part[r] + sums[own] * (gated ? beta[own] : 1.f);
+      of_query[r] = norm_q[own], of_key[r] = norm_k[own];
+      if (c.normalize_features) k_mean[r] = key_part[r] + sums[own] * (gated ? beta[own] : 1.f);
     }
     // dQ = E K, with a power for each row
-    float size[2] = {}, largest = 0;
-    each([&](int n, int i) {
-      const float y = absolute(h[n][i] * norm_k[key(n, i)]);
-      size[i / 2] += y;
-      largest = larger(largest, absolute(h[n][i] * norm_q[token(i)]));
+    float size[2] = {}, most[2] = {}, largest = 0;
+    each_key([&](int n, int i, float of) {
+      size[i / 2] += absolute(h[n][i] * of);
+      most[i / 2] = larger(most[i / 2], absolute(h[n][i]));
       if constexpr (CORRECTS)
-        largest = larger(largest, larger(absolute(l[n][i] * norm_k[key(n, i)]), absolute(l[n][i] * norm_k[token(i)])));
+        largest = larger(largest, absolute(l[n][i]) * larger(absolute(of), absolute(of_key[i / 2])));
     });
     sum_of_four(size);
     float power[2];
     FWP_UNROLL (int r = 0; r < 2; ++r) {
-      power[r] = power_for(size[r], 11);
-      const int own = row + g + 8 * r;
+      largest = larger(largest, most[r] * absolute(of_query[r]));
+      power[r] = power_for(size[r], DPFP ? 10 : 11);
       q_mean[r] *= power[r];
-      if (t == 0) factor_q[own] = factor(norm_q[own], of_q[own], power[r]);
+      const int own = row + g + 8 * r;
+      if (t == 0) factor_q[own] = factor(of_query[r], of_q[own], power[r]);
     }
-    FWP_UNROLL (int k = 0; k < tiles; ++k) {
-      float y[2][4];
-      FWP_UNROLL (int n = 0; n < 2; ++n)
-        FWP_UNROLL (int i = 0; i < 4; ++i) y[n][i] = h[2 * k + n][i] * norm_k[key(2 * k + n, i)] * power[i / 2];
-      pack_operand(E[k], y[0], y[1]);
-    }
-    // dK = E^T Q + (dA + dA^T) K, with one power
-    const float of_all = this->shared_power(largest, 4);
+    pack_rows(E, h, power[0], power[1]);
+    // dK = E^T Q + (dA + dA^T) K, with one power. Sums of four products with x, in back_sign, stay in the range of halves.
+    const float of_all = this->shared_power(largest, DPFP && CORRECTS ? 3 : 4);
     FWP_UNROLL (int r = 0; r < 2; ++r) {
       const int own = row + g + 8 * r;
       k_mean[r] *= of_all;
-      if (t == 0) factor_k[own] = factor(norm_k[own], of_k[own], of_all);
+      if (t == 0) factor_k[own] = factor(of_key[r], of_k[own], of_all);
+      of_query[r] *= of_all, of_key[r] *= of_all;
     }
-    each([&](int n, int i) { h[n][i] *= norm_q[token(i)] * of_all; });
+    each([&](int n, int i) { h[n][i] *= of_query[i / 2]; });
     this->put(e, tile_ld, h);
     if constexpr (CORRECTS) {
-      FWP_UNROLL (int k = 0; k < tiles; ++k) {
-        float y[2][4];
-        FWP_UNROLL (int n = 0; n < 2; ++n)
-          FWP_UNROLL (int i = 0; i < 4; ++i) y[n][i] = l[2 * k + n][i] * norm_k[key(2 * k + n, i)] * of_all;
-        pack_operand(A[k], y[0], y[1]);
-      }
-      each([&](int n, int i) { l[n][i] *= norm_k[token(i)] * of_all; });
+      pack_rows(A, l, of_all, of_all);
+      each([&](int n, int i) { l[n][i] *= of_key[i / 2]; });
       this->put(inverse, tile_ld, l);
+    }
+  }
+  // Calls f(n, i, by what the features of the key are multiplied).
+  template <class F> FWP_DEVICE void each_key(F f) const {
+    FWP_UNROLL (int n = 0; n < 2 * tiles; ++n) {
+      const Float2 of = two(norm_k, n);
+      FWP_UNROLL (int i = 0; i < 4; ++i) f(n, i, i % 2 ? of.y : of.x);
+    }
+  }
+  // x, times norms of keys and a power for each row, as left operands.
+  FWP_DEVICE void pack_rows(uint32_t (&X)[tiles][4], const Square& x, float upper, float lower) const {
+    FWP_UNROLL (int n = 0; n < 2 * tiles; ++n) {
+      const Float2 of = two(norm_k, n);
+      FWP_UNROLL (int r = 0; r < 2; ++r) {
+        const float power = r ? lower : upper;
+        X[n / 2][n % 2 * 2 + r] = pack_halves(x[n][2 * r] * of.x * power, x[n][2 * r + 1] * of.y * power);
+      }
     }
   }
   // By what the staged gradients of x are multiplied: without the powers of x, and of the products.
   FWP_DEVICE float factor(float norm, float of, float power) const {
-    return of == 0 ? 0.f : norm / (is_dpfp(c) ? square_root(of) : of) * undone(power);
+    return of == 0 ? 0.f : norm / (DPFP ? square_root(of) : of) * undone(power);
   }
   // sums = the columns' sums of E P, with decay but not with what keys are written with, and of dA A.
   FWP_DEVICE void sum_columns(const Square& p, const Square& a, const Square& h, const Square& l) const {
@@ -386,69 +411,80 @@ template <int ROWS, bool CORRECTS, bool DECAYS> struct ShortBackward : Short<ROW
 
   // ---- features ----
 
-  // What a thread has of the neighbours before a group of 8 inputs: gradients of r of both signs, and of the last x.
+  // The row of this thread: of queries, and then of keys. Its gradient, and what staged numbers are multiplied with.
+  struct Row {
+    bool key, there;
+    int token, length;
+    uint16_t* to;
+    float by;  // 0 where nothing goes back
+  };
+  FWP_DEVICE Row own_row() const {
+    const bool key = thread >= ROWS;
+    const int token = thread % ROWS, length = key ? c.sources : c.targets;
+    const Rows<void>& to = key ? c.grad_k : c.grad_q;
+    return {key,
+            token < length,
+            token,
+            length,
+            static_cast<uint16_t*>(to.data) + this->offset(to, token, length),
+            (key ? factor_k : factor_q)[token]};
+  }
+  // What later groups leave for those before them: gradients of the last two r of both signs, and of the last two x.
   struct Left {
-    float r[2][2] = {}, last[2] = {};
+    uint32_t r[2] = {}, last = 0;
   };
   FWP_DEVICE void features_back(const uint32_t (&E)[tiles][4], const uint32_t (&A)[CORRECTS ? tiles : 1][4],
                                 const float (&q_mean)[2], const float (&k_mean)[2]) const {
-    const int last = this->last_tile(), begin = c.causal ? warp : 0;
+    const int last = gpu::kept(this->last_tile()), begin = gpu::kept(c.causal ? warp : 0);
     uint16_t* const keys = phi + plane;
+    sync_block();
+    const Row own = own_row();
     Left left;
-    FWP_ROLLED (int s = slabs_of(c) - 1; s >= 0; --s) {
+    FWP_ROLLED (int s = this->slabs() - 1; s >= 0; --s) {
       this->make(s);
       sync_block();
       Strip<8> sum;
       start(sum, q_mean);
       FWP_UNROLL (int m = 0; m < tiles; ++m)
-        if (m <= last) this->add_row(sum, E[m], keys, 16 * m);
+        if (m == 0 || m <= last) this->add_row(sum, E[m], keys, 16 * m);
       this->put(values, tile_ld, sum);
       start(sum, k_mean);
-      FWP_ROLLED (int m = begin; m < tiles; ++m) {
+      FWP_UNROLL (int m = 0; m < tiles; ++m) {
+        if (m < tiles - 1 && m < begin) continue;
         uint32_t B[4];
         this->left_turned(B, e, tile_ld, row, 16 * m);
         this->add_row(sum, B, phi, 16 * m);
       }
-      if constexpr (CORRECTS) {
-        FWP_UNROLL (int m = 0; m < tiles; ++m)
+      if constexpr (CORRECTS)
+        FWP_UNROLL (int m = 0; m < tiles; ++m) {
           if (m <= warp) this->add_row(sum, A[m], keys, 16 * m);
-        FWP_ROLLED (int m = warp; m < tiles; ++m) {
+          if (m < warp) continue;
           uint32_t B[4];
           this->left_turned(B, inverse, tile_ld, row, 16 * m);
           this->add_row(sum, B, keys, 16 * m);
         }
-      }
       this->put(values + plane, tile_ld, sum);
       sync_block();
-      if (is_dpfp(c)) back_dpfp(s, left);
-      else back_function(s);
+      if constexpr (DPFP) back_dpfp(own, s, left);
+      else back_function(own, s);
     }
   }
   static FWP_DEVICE void start(Strip<8>& sum, const float (&mean)[2]) {
     FWP_UNROLL (int n = 0; n < 8; ++n)
       FWP_UNROLL (int i = 0; i < 4; ++i) sum[n][i] = -mean[i / 2];
   }
-  // The row of this thread: of queries, and then of keys.
-  struct Row {
-    bool key, there;
-    int token, length;
-    float by;  // 0 where nothing goes back
-  };
-  FWP_DEVICE Row own_row() const {
-    const bool key = thread >= ROWS;
-    const int token = thread % ROWS, length = key ? c.sources : c.targets;
-    return {key, token < length, token, length, (key ? factor_k : factor_q)[token]};
-  }
   FWP_DEVICE void store_eight(const Row& own, int column, const float (&y)[8]) const {
     if (!own.there) return;
-    const Rows<void>& to = own.key ? c.grad_k : c.grad_q;
-    Eight z;
-    FWP_UNROLL (int n = 0; n < 4; ++n)
-      z.w[n] = pack_two(c.type, this->times(own.by, y[2 * n]), this->times(own.by, y[2 * n + 1]));
-    *reinterpret_cast<Eight*>(static_cast<uint16_t*>(to.data) + this->offset(to, own.token, own.length) + column) = z;
+    Eight z = {};
+    if (own.by != 0) {
+      if (c.type == Type::float16)
+        FWP_UNROLL (int n = 0; n < 4; ++n) z.w[n] = pack_halves(y[2 * n] * own.by, y[2 * n + 1] * own.by);
+      else
+        FWP_UNROLL (int n = 0; n < 4; ++n) z.w[n] = pack_bfloat16s(y[2 * n] * own.by, y[2 * n + 1] * own.by);
+    }
+    put_eight(own.to + column, z);
   }
-  FWP_DEVICE void back_function(int s) const {
-    const Row own = own_row();
+  FWP_DEVICE void back_function(const Row& own, int s) const {
     const bool there = this->is_there(own.token, own.key);
     FWP_ROLLED (int i = 0; i < chunk && chunk * s + i < c.d_key; i += 8) {
       float y[8], d[8];
@@ -461,62 +497,66 @@ template <int ROWS, bool CORRECTS, bool DECAYS> struct ShortBackward : Short<ROW
   }
   // Slabs, and groups in them, come from the last one to the first, so that a group has what later ones leave for it; the
   // last inputs of all get what the first ones leave.
-  FWP_DEVICE void back_dpfp(int s, Left& left) const {
-    const Row own = own_row();
+  FWP_DEVICE void back_dpfp(const Row& own, int s, Left& left) const {
     const bool pair = c.nu == 2;
-    FWP_ROLLED (int i = pair ? 1 : 3; i >= 0; --i) {
-      const int group = (pair ? 2 : 4) * s + i;
-      if (group >= groups_of(c)) continue;
-      back_group(own, group, values + thread * tile_ld + (pair ? 32 : 16) * i, pair, left);
-    }
+    const int columns = pair ? 32 : 16, begin = (pair ? 16 : 32) * s;
+    int column = begin + (pair ? 8 : 24);
+    if (column >= c.d_key) column = c.d_key - 8;
+    const uint16_t *from = this->row_of_x(thread) + column,
+                   *d = values + thread * tile_ld + ((column - begin) >> 3) * columns;
+    FWP_ROLLED (; column >= begin; column -= 8, from -= 8, d -= columns) back_group(own, column, from, d, pair, left);
   }
-  template <bool BELOW>
-  static FWP_DEVICE void back_sign(float (&dr)[10], float (&r)[10], const uint16_t* d, const Eight& here,
-                                   uint32_t before, bool pair) {
-    const uint32_t b = Base::template clamp<BELOW>(before);
-    r[0] = first_half(b), r[1] = second_half(b);
+  // Adds to the gradients dr of r what those of the features r_b r_{b-1}, and (pair) r_b r_{b-2}, of a group give.
+  static FWP_DEVICE void back_sign(uint32_t (&dr)[5], const uint32_t (&r)[5], const uint16_t* d, bool pair) {
+    const Eight y = eight(d);
+    uint32_t before = 0;  // of a product that belongs to r_{b-1}, its second number is of the next word
     FWP_UNROLL (int n = 0; n < 4; ++n) {
-      const uint32_t w = Base::template clamp<BELOW>(here.w[n]);
-      r[2 * n + 2] = first_half(w), r[2 * n + 3] = second_half(w);
+      dr[n + 1] = fma_halves(y.w[n], straddle(r[n], r[n + 1]), dr[n + 1]);
+      const uint32_t of_earlier = multiply_halves(y.w[n], r[n + 1]);
+      dr[n] = add_halves(dr[n], straddle(before, of_earlier));
+      before = of_earlier;
     }
-    float y[8];
-    unpack(Type::float16, eight(static_cast<const void*>(d)), y);
-    FWP_UNROLL (int n = 0; n < 8; ++n) dr[n + 2] += y[n] * r[n + 1], dr[n + 1] += y[n] * r[n + 2];
+    dr[4] = add_halves(dr[4], straddle(before, 0));
     if (!pair) return;
-    unpack(Type::float16, eight(static_cast<const void*>(d + 16)), y);
-    FWP_UNROLL (int n = 0; n < 8; ++n) dr[n + 2] += y[n] * r[n], dr[n] += y[n] * r[n + 2];
+    const Eight z = eight(d + 16);
+    FWP_UNROLL (int n = 0; n < 4; ++n) {
+      dr[n + 1] = fma_halves(z.w[n], r[n], dr[n + 1]);
+      dr[n] = fma_halves(z.w[n], r[n + 1], dr[n]);
+    }
   }
-  FWP_DEVICE void back_group(const Row& own, int group, const uint16_t* d, bool pair, Left& left) const {
-    const uint16_t* const from = this->row_of_x(thread) + 8 * group;
-    const Eight here = eight(static_cast<const void*>(from));
-    const uint32_t before = *reinterpret_cast<const uint32_t*>(from - 2);
-    float r[2][10], dr[2][10] = {}, y[8];
-    FWP_UNROLL (int h = 0; h < 2; ++h) dr[h][8] = left.r[h][0], dr[h][9] = left.r[h][1];
-    back_sign<false>(dr[0], r[0], d, here, before, pair);
-    back_sign<true>(dr[1], r[1], d + 8, here, before, pair);
-    FWP_UNROLL (int n = 0; n < 8; ++n) y[n] = r[0][n + 2] != 0 ? dr[0][n + 2] : r[1][n + 2] != 0 ? dr[1][n + 2] : 0.f;
-    if (group == groups_of(c) - 1) left.last[0] = y[6], left.last[1] = y[7];
-    FWP_UNROLL (int h = 0; h < 2; ++h)
-      FWP_UNROLL (int n = 0; n < 2; ++n) {
-        left.r[h][n] = dr[h][n];
-        if (group == 0 && r[h][n] != 0) left.last[n] -= dr[h][n];  // of -x
-      }
-    if (group == 0 && groups_of(c) == 1) y[6] = left.last[0], y[7] = left.last[1];
-    store_eight(own, 8 * group, y);
-    if (group > 0 || groups_of(c) == 1 || !own.there) return;
-    const Rows<void>& to = own.key ? c.grad_k : c.grad_q;
-    uint16_t* const end = static_cast<uint16_t*>(to.data) + this->offset(to, own.token, own.length) + c.d_key - 2;
-    *reinterpret_cast<uint32_t*>(end) =
-        pack_two(c.type, this->times(own.by, left.last[0]), this->times(own.by, left.last[1]));
+  FWP_DEVICE void back_group(const Row& own, int column, const uint16_t* from, const uint16_t* d, bool pair,
+                             Left& left) const {
+    const Eight here = eight(from);
+    uint32_t r[2][5] = {{*reinterpret_cast<const uint32_t*>(from - 2), here.w[0], here.w[1], here.w[2], here.w[3]}};
+    FWP_UNROLL (int n = 0; n < 5; ++n) {
+      r[1][n] = Base::template clamp<true>(r[0][n]);
+      r[0][n] = Base::template clamp<false>(r[0][n]);
+    }
+    uint32_t dr[2][5] = {{0, 0, 0, 0, left.r[0]}, {0, 0, 0, 0, left.r[1]}};
+    back_sign(dr[0], r[0], d, pair);
+    back_sign(dr[1], r[1], d + 8, pair);
+    const auto dx = [&](int n) { return (dr[0][n] & not_zero(r[0][n])) | (dr[1][n] & not_zero(r[1][n])); };
+    Eight y = {{dx(1), dx(2), dx(3), dx(4)}};
+    const int last = c.d_key - 8;
+    if (column == last) left.last = y.w[3];
+    if (column == 0) left.last = add_halves(left.last, dx(0) ^ 0x80008000u);  // of -x
+    if (column == 0 && last == 0) y.w[3] = left.last;
+    left.r[0] = dr[0][0], left.r[1] = dr[1][0];
+    float floats[8];
+    unpack(Type::float16, y, floats);
+    store_eight(own, column, floats);
+    if (column > 0 || last == 0 || !own.there) return;
+    *reinterpret_cast<uint32_t*>(own.to + c.d_key - 2) =
+        pack_two(c.type, this->times(own.by, first_half(left.last)), this->times(own.by, second_half(left.last)));
   }
 };
 
-template <int ROWS, bool CORRECTS, bool DECAYS>
+template <int ROWS, bool CORRECTS, bool DECAYS, bool DPFP>
 FWP_KERNEL(2 * ROWS, ROWS == 32 ? 5
                      : CORRECTS ? 2
                                 : 3)
 short_backward_kernel(FWP_CONSTANT Call c) {
-  ShortBackward<ROWS, CORRECTS, DECAYS>(c, block_index()).run();
+  ShortBackward<ROWS, CORRECTS, DECAYS, DPFP>(c, block_index()).run();
 }
 
 }  // namespace fwp::gpu

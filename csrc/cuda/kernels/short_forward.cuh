@@ -5,8 +5,8 @@
 
 namespace fwp::gpu {
 
-template <int ROWS, bool CORRECTS, bool DECAYS> struct ShortForward : Short<ROWS, CORRECTS, DECAYS> {
-  using Base = Short<ROWS, CORRECTS, DECAYS>;
+template <int ROWS, bool CORRECTS, bool DECAYS, bool DPFP> struct ShortForward : Short<ROWS, CORRECTS, DECAYS, DPFP> {
+  using Base = Short<ROWS, CORRECTS, DECAYS, DPFP>;
   using Base::c, Base::warp, Base::g, Base::t, Base::row, Base::x, Base::phi, Base::of_q, Base::of_k, Base::beta,
       Base::tiles, Base::square_ld;
   using typename Base::Square;
@@ -21,11 +21,11 @@ template <int ROWS, bool CORRECTS, bool DECAYS> struct ShortForward : Short<ROWS
     uint16_t* unused;
     // x becomes outputs and, of T, what halves leave; phi becomes T.
     int inputs = tile_ld;
-    if (is_dpfp(c) && 2 * x_ld(c) > inputs) inputs = 2 * x_ld(c);
+    if (DPFP && 2 * x_ld(c) > inputs) inputs = 2 * x_ld(c);
     if (CORRECTS && square_ld > inputs) inputs = square_ld;
-    take(s ? s->x : unused, 2 * ROWS * inputs), take(s ? s->phi : unused, 2 * 2 * ROWS * tile_ld);
-    take(s ? s->v : unused, 2 * ROWS * tile_ld);
+    take(s ? s->phi : unused, 2 * 2 * ROWS * tile_ld), take(s ? s->v : unused, 2 * ROWS * tile_ld);
     Base::lay_vectors(s, take);
+    take(s ? s->x : unused, 2 * ROWS * inputs);  // the last one: the compiler knows where all others begin
     return used;
   }
   FWP_DEVICE ShortForward(const Call& call, int head) : Base(call, head) {
@@ -38,6 +38,7 @@ template <int ROWS, bool CORRECTS, bool DECAYS> struct ShortForward : Short<ROWS
     this->start_inputs();
     this->load_strengths();
     copies_arrived();
+    sync_block();
     this->scale_inputs();
     if (!CORRECTS) start_values(0);
     sync_block();
@@ -77,42 +78,42 @@ template <int ROWS, bool CORRECTS, bool DECAYS> struct ShortForward : Short<ROWS
     sync_warp();
     if (t == 0) of_k[row + g] = of_key[0], of_k[row + g + 8] = of_key[1];
     sync_block();
-    float largest[2] = {}, found[2] = {};
-    norm[0] = norm[1] = 0;
     FWP_UNROLL (int n = 0; n < 2 * tiles; ++n) {
       const Float2 of = *reinterpret_cast<const Float2*>(of_k + 8 * n + 2 * t);
       FWP_UNROLL (int i = 0; i < 4; ++i) {
-        const int s = 8 * n + 2 * t + i % 2, token = row + g + 8 * (i / 2);
-        const float by = i % 2 ? of.y : of.x;
-        p[n][i] = c.causal && s > token ? 0.f : p[n][i] * of_query[i / 2] * by;
-        if constexpr (CORRECTS) a[n][i] = s < token ? a[n][i] * of_key[i / 2] * by : 0.f;
+        p[n][i] *= i % 2 ? of.y : of.x;
+        if constexpr (CORRECTS) a[n][i] *= i % 2 ? of.y : of.x;
       }
     }
+    if (c.causal) this->template mask<false>(p);
+    if constexpr (CORRECTS) this->template mask<true>(a);
     if constexpr (DECAYS) {
       this->each_read_decay([&](int n, int i, float d) { p[n][i] *= d; });
       if constexpr (CORRECTS) this->each_decay([&](int n, int i, float d) { a[n][i] *= d; });
     }
+    float largest[2] = {}, of_rows[2] = {}, of_keys[2] = {};  // .. and sums of rows
     FWP_UNROLL (int n = 0; n < 2 * tiles; ++n)
       FWP_UNROLL (int i = 0; i < 4; ++i) {
         largest[i / 2] = larger(largest[i / 2], absolute(p[n][i]));
-        norm[i / 2] += p[n][i];
-        if constexpr (CORRECTS) found[i / 2] += a[n][i];
+        of_rows[i / 2] += p[n][i];
+        if constexpr (CORRECTS) of_keys[i / 2] += a[n][i];
       }
-    sum_of_four(norm);
+    sum_of_four(of_rows);
     of_four(largest, [](float x, float y) { return larger(x, y); });
     float power[2];
     FWP_UNROLL (int r = 0; r < 2; ++r) {
-      power[r] = power_for(largest[r], 8);
-      norm[r] = (c.normalize_output ? inverse_of(norm[r] + c.eps) : 1.f) * undone(power[r]);
+      power[r] = power_for(largest[r] * absolute(of_query[r]), 8);
+      norm[r] = (c.normalize_output ? inverse_of(of_rows[r] * of_query[r] + c.eps) : 1.f) * undone(power[r]);
+      power[r] *= of_query[r];
     }
     FWP_UNROLL (int n = 0; n < 2 * tiles; ++n)
       FWP_UNROLL (int i = 0; i < 4; ++i) p[n][i] *= power[i / 2];
     FWP_UNROLL (int k = 0; k < tiles; ++k) pack_operand(P[k], p[2 * k], p[2 * k + 1]);
     if constexpr (CORRECTS) {
-      sum_of_four(found);
+      sum_of_four(of_keys);
       FWP_UNROLL (int r = 0; r < 2; ++r) {
-        const float strength = beta[row + g + 8 * r];
-        rate[r] = c.normalize_output ? strength * inverse_of(found[r] + c.eps) : strength;
+        rate[r] = beta[row + g + 8 * r] * of_key[r];
+        if (c.normalize_output) rate[r] *= inverse_of(of_keys[r] * of_key[r] + c.eps);
       }
       this->invert(a, rate, phi, x, reinterpret_cast<float*>(v));
     }
@@ -135,10 +136,10 @@ template <int ROWS, bool CORRECTS, bool DECAYS> struct ShortForward : Short<ROWS
 template <int ROWS> constexpr int short_blocks(bool corrects) {  // of a multiprocessor, at least
   return ROWS == 32 ? 7 : ROWS == 64 ? (corrects ? 3 : 4) : 1;
 }
-template <int ROWS, bool CORRECTS, bool DECAYS>
+template <int ROWS, bool CORRECTS, bool DECAYS, bool DPFP>
 FWP_KERNEL(2 * ROWS, short_blocks<ROWS>(CORRECTS))
 short_forward_kernel(FWP_CONSTANT Call c) {
-  ShortForward<ROWS, CORRECTS, DECAYS>(c, block_index()).run();
+  ShortForward<ROWS, CORRECTS, DECAYS, DPFP>(c, block_index()).run();
 }
 
 }  // namespace fwp::gpu

@@ -135,14 +135,35 @@ inline float second_half(uint32_t x) { return from_half(uint16_t(x >> 16)); }
 inline uint32_t multiply_halves(uint32_t x, uint32_t y) {
   return pack_halves(first_half(x) * first_half(y), second_half(x) * second_half(y));
 }
-// Halves whose sign is that of `sign`; others, but for NaN, become 0.
-inline uint32_t halves_of_sign(uint32_t x, uint32_t sign) {
-  const auto one = [&](uint32_t y) { return (y & 0x8000) == sign || (y & 0x7fff) > 0x7c00 ? y : 0; };
-  return one(x & 0xffff) | one(x >> 16) << 16;
+inline uint32_t add_halves(uint32_t x, uint32_t y) {
+  return pack_halves(first_half(x) + first_half(y), second_half(x) + second_half(y));
 }
-inline uint32_t positive_halves(uint32_t x) { return halves_of_sign(x, 0); }
-inline uint32_t negative_halves(uint32_t x) { return halves_of_sign(x, 0x8000); }
+// x y + z, rounded once: a float holds the product, a double the sum, and a float rounded to odd what to_half rounds.
+inline uint32_t fma_halves(uint32_t x, uint32_t y, uint32_t z) {
+  const auto fma = [](float a, float b, float c) {
+    const double exact = double(a * b) + c;
+    float odd = float(exact);
+    if (odd != exact) odd = float_of((std::fabs(odd) > std::fabs(exact) ? bits_of(odd) - 1 : bits_of(odd)) | 1);
+    return to_half(odd);
+  };
+  return fma(first_half(x), first_half(y), first_half(z)) |
+         uint32_t(fma(second_half(x), second_half(y), second_half(z))) << 16;
+}
+inline uint32_t not_zero(uint32_t x) { return (x & 0x7fff ? 0xffffu : 0) | (x & 0x7fff0000u ? 0xffff0000u : 0); }
+// The larger or smaller of two halves, NaN where one is.
+inline uint32_t larger_halves(uint32_t x, uint32_t y) {
+  const auto larger = [](float a, float b) { return a != a || b != b ? NAN : std::fmax(a, b); };
+  return pack_halves(larger(first_half(x), first_half(y)), larger(second_half(x), second_half(y)));
+}
+inline uint32_t smaller_halves(uint32_t x, uint32_t y) {
+  return larger_halves(x ^ 0x80008000u, y ^ 0x80008000u) ^ 0x80008000u;
+}
 inline uint32_t straddle(uint32_t x, uint32_t y) { return x >> 16 | y << 16; }
+struct alignas(16) Eight {
+  uint32_t w[4];
+};
+inline Eight eight(const void* at) { return *static_cast<const Eight*>(at); }
+inline void put_eight(void* at, const Eight& x) { *static_cast<Eight*>(at) = x; }
 inline float exponential(float x) { return std::exp(x); }
 inline float absolute(float x) { return std::fabs(x); }
 inline float square_root(float x) { return std::sqrt(x); }

@@ -40,18 +40,9 @@ template <class T, int count> T* aligned(char* at) {
   return reinterpret_cast<T*>(at);
 }
 
-// The larger or smaller of two halves, NaN where one is.
-template <class F> uint32_t of_halves(uint32_t x, uint32_t y, F f) {
-  const float a[2] = {first_half(x), second_half(x)}, b[2] = {first_half(y), second_half(y)};
-  float found[2];
-  for (int i = 0; i < 2; ++i) found[i] = a[i] != a[i] || b[i] != b[i] ? NAN : f(a[i], b[i]);
-  return pack_halves(found[0], found[1]);
-}
-inline uint32_t larger_halves(uint32_t x, uint32_t y) {
-  return of_halves(x, y, [](float a, float b) { return std::max(a, b); });
-}
-inline uint32_t smaller_halves(uint32_t x, uint32_t y) {
-  return of_halves(x, y, [](float a, float b) { return std::min(a, b); });
+// set.neu: all bits of halves that differ or are NaN.
+inline uint32_t not_equal_halves(uint32_t x, uint32_t y) {
+  return (first_half(x) != first_half(y) ? 0xffffu : 0) | (second_half(x) != second_half(y) ? 0xffff0000u : 0);
 }
 // prmt: byte i of the result is the one of x (0 to 3) or y (4 to 7) that digit i of `which` names.
 inline uint32_t chosen_bytes(uint32_t x, uint32_t y, uint32_t which) {
@@ -59,6 +50,12 @@ inline uint32_t chosen_bytes(uint32_t x, uint32_t y, uint32_t which) {
   uint32_t found = 0;
   for (int i = 0; i < 4; ++i) found |= uint32_t(both >> 8 * (which >> 4 * i & 7) & 0xff) << 8 * i;
   return found;
+}
+
+// bfi: y, whose `count` bits from `at` on are the lowest ones of x.
+inline uint32_t with_bits(uint32_t x, uint32_t y, uint32_t at, uint32_t count) {
+  const uint32_t bits = uint32_t(((uint64_t(1) << count) - 1) << at);
+  return (x << at & bits) | (y & ~bits);
 }
 
 // By the type's width or more, nothing is left but the sign.
