@@ -43,7 +43,7 @@ def complete(cfg) -> dict:
 @pytest.mark.parametrize(
     "arch, chosen",
     [
-        *((arch, {}) for arch in (*ARCHITECTURES, "transformer_lm_gpt2_small")),
+        *((arch, {}) for arch in ARCHITECTURES),
         ("fwp_transformer", {"encoder_embed_dim": 64, "dropout": 0.2}),
         ("fwp_transformer_tiny", {"encoder_embed_dim": 96, "decoder_attention_heads": 3}),
         ("delta_transformer_wmt_en_de_big", {"fwp_feature_map": "elu", "encoder_layers": 1}),
@@ -56,6 +56,13 @@ def test_the_values_are_those_of_arch_but_for_the_users(arch, chosen):
     found = by_name(arch, task, chosen)
     assert found == by_arch(arch, task, chosen)
     assert found.items() >= chosen.items()
+
+
+def test_architectures_of_fairseq_stay_as_it_has_them():
+    """Without the plugin a name of one of its architectures stands for the defaults of the model."""
+    name = "transformer_lm_gpt2_small"
+    layers = [make(name, "language_modeling", {})["decoder_layers"] for make in (by_name, by_arch)]
+    assert layers == [6, 24]
 
 
 def test_references_to_other_options_are_followed():
