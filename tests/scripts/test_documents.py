@@ -1,4 +1,4 @@
-"""Tests the experiment on documents: windows, buckets, extraction, table, and a whole run of the smallest preset."""
+"""Tests the experiment on documents: passages, buckets, extraction, table, and a whole run of the smallest preset."""
 
 import gzip
 import json
@@ -12,7 +12,7 @@ import pytest
 from scripts.common.folder import RecipeError
 from scripts.common.runner.run import Run
 from scripts.experiments.documents import evaluation, extract
-from scripts.experiments.documents.corpus import Paragraph, text_of, windows
+from scripts.experiments.documents.corpus import Paragraph, passages, text_of
 from scripts.experiments.documents.evaluation import Translations, scores
 from scripts.experiments.documents.presets import SMOKE
 from tests.pages import ROOT, command
@@ -22,15 +22,15 @@ def paragraphs(*texts, document="d"):
     return [Paragraph(document, text, text.upper()) for text in texts]
 
 
-def test_windows_hold_whole_paragraphs_up_to_so_many_words():
-    found = list(windows(paragraphs("a b", "c", "d e f", "g h i j k", "l"), 4))
-    assert [text_of(window, "en") for window in found] == ["a b c", "d e f", "g h i j k", "l"]
-    assert [text_of(window, "de") for window in found] == ["A B C", "D E F", "G H I J K", "L"]
+def test_passages_hold_whole_paragraphs_up_to_so_many_words():
+    found = list(passages(paragraphs("a b", "c", "d e f", "g h i j k", "l"), 4))
+    assert [text_of(passage, "en") for passage in found] == ["a b c", "d e f", "g h i j k", "l"]
+    assert [text_of(passage, "de") for passage in found] == ["A B C", "D E F", "G H I J K", "L"]
 
 
-def test_windows_end_with_their_document():
+def test_passages_end_with_their_document():
     texts = [*paragraphs("a", document="first"), *paragraphs("b", document="second")]
-    assert list(windows(texts, 4)) == [[one] for one in texts]
+    assert list(passages(texts, 4)) == [[one] for one in texts]
 
 
 def test_every_length_is_in_one_bucket():
@@ -40,7 +40,7 @@ def test_every_length_is_in_one_bucket():
     assert found.bucket("all") == list(range(8))
 
 
-def test_scores_are_those_of_the_windows_in_a_bucket():
+def test_scores_are_those_of_the_passages_in_a_bucket():
     good, bad = "the cat sat on the mat today", "nothing of this kind is there at all"
     found = scores(Translations([10, 100, 100], [good] * 3, [good, bad, ""], [False, True, False]))
     buckets = found["buckets"]
@@ -50,7 +50,7 @@ def test_scores_are_those_of_the_windows_in_a_bucket():
     assert (found["cut"], found["empty"]) == (0.3333, 0.3333)
 
 
-def test_translations_are_read_in_the_order_of_their_windows(tmp_path):
+def test_translations_are_read_in_the_order_of_their_passages(tmp_path):
     for kind, language, text in (("bpe", "en", "▁a\n▁b ▁c\n▁d\n"), ("windows", "de", "A\nB C\nD\n")):
         (tmp_path / kind).mkdir()
         (tmp_path / kind / f"test40.{language}").write_text(text)
@@ -115,17 +115,17 @@ def test_the_smallest_preset_runs_from_documents_to_records(home):
 
 
 @pytest.mark.slow
-def test_finished_models_are_compared_and_translate_other_documents_and_with_windows(home):
+def test_finished_models_are_compared_and_translate_other_documents_and_with_source_windows(home):
     same = run(home, COMPARE.replace("--compare softmax", "--compare hybrid"))
     assert "40 words, all: BLEU 0" in same and len(same.splitlines()) == same.count("p = 1.000") >= 2
     others = TEST_ON.replace("data/gimp", str(home / "data/documents"))
     said = run(home, others)
-    assert "hybrid-seed1: windows of 80 words: BLEU all 0" in said and (home / "out/data-documents/bin").is_dir()
+    assert "hybrid-seed1: passages of 80 words: BLEU all 0" in said and (home / "out/data-documents/bin").is_dir()
     assert run(home, others).count("already done") == 2
     (home / "out/hybrid-seed1/checkpoints/checkpoint_best.pt").touch()
     assert "already done" not in run(home, others)
     said = run(home, WITH_WINDOWS.replace("32 64", "8"))
-    assert "hybrid-seed1: windows of 80 words, 8 positions read in a step: BLEU all 0" in said
+    assert "hybrid-seed1: passages of 80 words, 8 positions read in a step: BLEU all 0" in said
     logs = (home / "out/hybrid-seed1/checkpoints" / f"test80-one-of-1{end}/decode.log" for end in ("", "-window-8"))
     scored = [re.findall(r"^H-\d+\t(\S+)", log.read_text(), re.M) for log in logs]
     assert len(scored[0]) == len(scored[1]) > 10 and scored[0] != scored[1]

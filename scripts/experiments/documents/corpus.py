@@ -1,4 +1,4 @@
-"""Prepares the corpus: windows of consecutive paragraphs of one document, joint SentencePiece BPE, fairseq's data."""
+"""Prepares the corpus: passages of consecutive paragraphs of one document, joint SentencePiece BPE, fairseq's data."""
 
 import hashlib
 import json
@@ -44,8 +44,8 @@ class Paragraph:
 class Corpus:
     """Sizes of the corpus that is made of the documents.
 
-    - `words`: the length of the windows of training and validation in English words.
-    - `test_words`: the lengths of the windows of the test sets, which are fairseq's "test", "test1", and so on.
+    - `words`: the length of the passages of training and validation in English words.
+    - `test_words`: the lengths of the passages of the test sets, which are fairseq's "test", "test1", and so on.
     - `vocabulary`: the number of joint pieces.
     - `documents`: only so many documents of each part are used; None for all.
     """
@@ -57,7 +57,7 @@ class Corpus:
 
     @property
     def sets(self) -> dict[str, tuple[str, int]]:
-        """Maps the name of a text to the part of the documents that it is made of, and the words of its windows."""
+        """Maps the name of a text to the part of the documents that it is made of, and the words of its passages."""
         return {
             "train": ("train", self.words),
             "valid": ("valid", self.words),
@@ -65,10 +65,10 @@ class Corpus:
         }
 
 
-def windows(paragraphs: Iterable[Paragraph], words: int) -> Iterator[list[Paragraph]]:
+def passages(paragraphs: Iterable[Paragraph], words: int) -> Iterator[list[Paragraph]]:
     """Groups consecutive paragraphs of a document that have at most so many English words together.
 
-    A longer paragraph is a window of its own.
+    A longer paragraph is a passage of its own.
     """
     for _, few in groupby(paragraphs, lambda paragraph: paragraph.document):
         yield from filled(few, lambda paragraph: len(paragraph.en.split()), words)
@@ -120,8 +120,8 @@ def _first(paragraphs: Iterable[Paragraph], documents: int | None) -> list[Parag
     return [paragraph for _, few in islice(groups, documents) for paragraph in few]
 
 
-def text_of(window: list[Paragraph], language: str) -> str:
-    return " ".join(getattr(paragraph, language) for paragraph in window)
+def text_of(passage: list[Paragraph], language: str) -> str:
+    return " ".join(getattr(paragraph, language) for paragraph in passage)
 
 
 def pieces(data: Path, texts: list[str]) -> list[list[str]]:
@@ -132,7 +132,7 @@ def pieces(data: Path, texts: list[str]) -> list[list[str]]:
 
 
 def make(corpus: Corpus, parts: dict[str, list[Paragraph]], data: Path) -> dict:
-    """Writes the windows of all sets, the model of pieces, and the windows in pieces."""
+    """Writes the passages of all sets, the model of pieces, and the passages in pieces."""
     parts = {part: _first(paragraphs, corpus.documents) for part, paragraphs in parts.items()}
     sentences = [text for paragraph in parts["train"] for text in (paragraph.en, paragraph.de)]
     write_atomically(data / SENTENCEPIECE, learn(sentences, corpus.vocabulary))
@@ -140,10 +140,10 @@ def make(corpus: Corpus, parts: dict[str, list[Paragraph]], data: Path) -> dict:
 
 
 def _write(name: str, paragraphs: list[Paragraph], words: int, data: Path) -> int:
-    """Writes a set, as text and in pieces; returns the number of its windows."""
-    made = list(windows(paragraphs, words))
+    """Writes a set, as text and in pieces; returns the number of its passages."""
+    made = list(passages(paragraphs, words))
     for language in LANGUAGES:
-        texts = [text_of(window, language) for window in made]
+        texts = [text_of(passage, language) for passage in made]
         encoded = [" ".join(line) for line in pieces(data, texts)]
         for kind, content in (("windows", texts), ("bpe", encoded)):
             (data / kind).mkdir(exist_ok=True)
@@ -152,7 +152,7 @@ def _write(name: str, paragraphs: list[Paragraph], words: int, data: Path) -> in
 
 
 def others(corpus: Corpus, data: Path, documents: Path) -> Path:
-    """Makes test windows of all documents in another folder, in the pieces of a prepared corpus; returns their folder.
+    """Makes test passages of all documents in another folder, in the pieces of a prepared corpus; returns their folder.
 
     Raises DataError, and RecipeError if their folder was made of documents that are others than these.
     """
@@ -186,7 +186,7 @@ def prepare(corpus: Corpus, data: Path) -> None:
     with target.locked(wait=True):
         sizes = {"words": corpus.words, "test words": list(corpus.test_words), "vocabulary": corpus.vocabulary}
         target.claim({"corpus": sums, **sizes, "documents": corpus.documents})
-        title = f"windows and joint BPE ({corpus.vocabulary} pieces)"
+        title = f"passages and joint BPE ({corpus.vocabulary} pieces)"
         target.run("text", title, {}, [*made, data / SENTENCEPIECE], lambda: make(corpus, parts, data))
         command = preprocess(corpus, data)
         target.binarise(command, command, "dict.de.txt")

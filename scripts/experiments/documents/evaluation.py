@@ -1,4 +1,4 @@
-"""Translates the test windows with a checkpoint of a run, and scores them by length of the source.
+"""Translates the test passages with a checkpoint of a run, and scores them by length of the source.
 
 BLEU and chrF are sacreBLEU's, of raw text against raw text.
 """
@@ -24,13 +24,13 @@ from .training import best, read_curve
 
 # Name of a bucket to the least and the greatest number of pieces of its sources, without the end of the sentence.
 BUCKETS = {"64": (0, 64), "128": (65, 128), "256": (129, 256), "more": (257, 10**9)}
-_LEAST = 20  # windows of a bucket on which two rows are compared
-_ONE_OF = 5  # every fifth window of other documents is translated
+_LEAST = 20  # passages of a bucket on which two rows are compared
+_ONE_OF = 5  # every fifth passage of other documents is translated
 
 
 @dataclass(frozen=True)
 class Translations:
-    """Of each window that was translated: its length in pieces, reference, translation, and whether that was cut."""
+    """The translated passages: length in pieces, reference, translation, and whether it was cut."""
 
     pieces: list[int]
     references: list[str]
@@ -38,7 +38,7 @@ class Translations:
     cut: list[bool]
 
     def bucket(self, name: str) -> list[int]:
-        """Returns the numbers of the windows in a bucket, or of all."""
+        """Returns the numbers of the passages in a bucket, or of all."""
         least, most = BUCKETS.get(name, (0, 10**9))
         return [number for number, length in enumerate(self.pieces) if least <= length <= most]
 
@@ -62,7 +62,7 @@ def translate(
     run: Run, checkpoint: Path, words: int, one_of: int, device: dict, say: Callable, options: dict,
     window: int | None = None, where: Path | None = None,
 ) -> tuple[Translations, float]:  # fmt: skip
-    """Translates one of so many windows of this length unless that is done; returns the seconds that it took too.
+    """Translates one of so many passages of this length unless that is done; returns the seconds that it took too.
 
     ``window`` is how many positions of the source a step reads, None for all; ``where`` is the folder of the result, by
     default that of the checkpoint.
@@ -70,16 +70,16 @@ def translate(
     folder = Folder(_place(where or checkpoint.parent, words, one_of, window), ("decode",), say)
     source, log = folder.path / "source", folder.path / "decode.log"
     command = decode_command(run, checkpoint, source, device, window)
-    windows = lines(str(run.data / "windows" / f"test{words}.en"))[::one_of]
+    passages = lines(str(run.data / "windows" / f"test{words}.en"))[::one_of]
 
     def work() -> dict:
-        write_atomically(source, "".join(f"{line}\n" for line in windows))
+        write_atomically(source, "".join(f"{line}\n" for line in passages))
         log.unlink(missing_ok=True)
         return {"seconds": process.run(command, log, **options).seconds}
 
-    inputs = [content(checkpoint), hashlib.sha256("\n".join(windows).encode()).hexdigest(), command]
+    inputs = [content(checkpoint), hashlib.sha256("\n".join(passages).encode()).hexdigest(), command]
     with folder.locked():
-        title = f"translate windows of {words} words"
+        title = f"translate passages of {words} words"
         seconds = folder.run("decode", title, inputs, [log], work, command)["seconds"]
     return read(run, log, words, one_of), seconds
 
@@ -89,12 +89,12 @@ def _place(where: Path, words: int, one_of: int, window: int | None) -> Path:
 
 
 def translations(run: Run, words: int) -> Translations:
-    """Returns what a finished run made of all test windows of this length. Raises RecipeError if it is not finished."""
+    """Returns a finished run's translations of all test passages of this length; RecipeError if it is not finished."""
     return read(run, run.finished(_place(best(run).parent, words, 1, None) / "decode.log", "documents"), words, 1)
 
 
 def read(run: Run, log: Path, words: int, one_of: int) -> Translations:
-    """Reads what was translated. Raises RecipeError if a window is missing.
+    """Reads what was translated. Raises RecipeError if a passage is missing.
 
     A translation counts as cut if it is as long as the limit for its source allows. fairseq's own limit is that of the
     longest source in a batch.
@@ -114,7 +114,7 @@ def read(run: Run, log: Path, words: int, one_of: int) -> Translations:
 
 
 def scores(translated: Translations) -> dict:
-    """BLEU, chrF and length ratio of each bucket that has windows, and the shares of translations cut or empty."""
+    """Computes BLEU, chrF, length ratio of each bucket with passages, and the shares of translations cut or empty."""
     bleu, chrf, buckets = bleu_metric(translated.references), make_metric("chrf"), {}
     for name in ("all", *BUCKETS):
         if chosen := translated.bucket(name):
@@ -139,7 +139,7 @@ def scores(translated: Translations) -> dict:
 
 
 def compared(baseline: Run, run: Run) -> dict[str, dict]:
-    """Compares two finished runs on the windows of each length, and on those in a bucket if these are not few."""
+    """Compares two finished runs on the passages of each length, and on those in a bucket if these are not few."""
     comparisons = {}
     for words in run.preset.corpus.test_words:
         theirs, ours = (translations(each, words) for each in (baseline, run))
@@ -156,7 +156,7 @@ def corpus_of(run: Run) -> str:
 
 
 def _tests(run: Run, one_of: int, *how, **more) -> dict:
-    """Scores the best checkpoint on the windows of each length; the other arguments are `translate`'s."""
+    """Scores the best checkpoint on the passages of each length; the other arguments are `translate`'s."""
     tests = {}
     for words in run.preset.corpus.test_words:
         translated, seconds = translate(run, best(run), words, one_of, *how, **more)
@@ -165,13 +165,13 @@ def _tests(run: Run, one_of: int, *how, **more) -> dict:
 
 
 def on_others(run: Run, data: Path, device: dict, say: Callable, options: dict) -> dict:
-    """Returns the record of a finished run on one of so many windows of other documents, those of ``data``."""
+    """Returns the record of a finished run on one of so many passages of other documents, those of ``data``."""
     tests = _tests(replace(run, data=data), _ONE_OF, device, say, options, where=run.path / data.name)
     return {"table": "documents_others", **_who(run), "documents": data.name, "one_of": _ONE_OF, "tests": tests}
 
 
 def with_window(run: Run, window: int, device: dict, say: Callable, options: dict) -> dict:
-    """Returns the record of a finished run on all test windows, with so many positions of the source read in a step."""
+    """Returns the record of a finished run on all test passages, with a source window of so many positions."""
     tests = _tests(run, 1, device, say, options, window)
     who = _who(run) | {"corpus": corpus_of(run)}
     return {"table": "documents_source_window", **who, "window": window, "tests": tests}
@@ -182,7 +182,7 @@ def _who(run: Run) -> dict:
 
 
 def evaluate(run: Run, work: Work, trained: dict, device: dict) -> dict:
-    """Returns the record of a training, whose best checkpoint translates all test windows."""
+    """Returns the record of a training, whose best checkpoint translates all test passages."""
     curve = [point for _, point in sorted(read_curve(run).items())]
     return {
         "table": "documents",
@@ -206,5 +206,5 @@ def lines_about(record: dict) -> list[str]:
     for words, test in record["tests"].items():
         bleu = ", ".join(f"{name} {scores['bleu']:.2f}" for name, scores in test["buckets"].items())
         read = f", {record['window']} positions read in a step" if "window" in record else ""
-        said.append(f"windows of {words} words{read}: BLEU {bleu}")
+        said.append(f"passages of {words} words{read}: BLEU {bleu}")
     return said

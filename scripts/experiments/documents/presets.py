@@ -20,7 +20,7 @@ class DocumentsPreset(Preset):
     rows: tuple[Row, ...] = ROWS + NO_DROPOUT + TRIED
 
 
-# The longest windows that are translated have 1,300 pieces.
+# The longest passages that are translated have 1,300 pieces.
 _POSITIONS = {"--max-source-positions": 2048, "--max-target-positions": 2048}
 # Linear attention and softmax attention have the same settings.
 _TRAINING = {

@@ -1,4 +1,4 @@
-"""Documents: which attention translates long sources, trained on windows of consecutive paragraphs."""
+"""Documents: which attention translates long sources, trained on passages of consecutive paragraphs."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -22,7 +22,7 @@ _RESULTS = Path("benchmarks/results")
 class Documents(Experiment):
     name, file, presets = "documents", "documents.jsonl", PRESETS
     description = """\
-Translates documents: trains models on windows of consecutive paragraphs, for a number of updates over which the
+Translates documents: trains models on passages of consecutive paragraphs, for a number of updates over which the
 learning rate falls to zero, and scores them by length of the source.
 
   --preset long --rows softmax hybrid --jobs 2

@@ -17,7 +17,7 @@ def _title(bucket: str) -> str:
 
 
 def _scores(preset: DocumentsPreset) -> dict[str, tuple[str, str, str]]:
-    """Maps columns to the words of the windows, the bucket and the score that they show."""
+    """Maps columns to the words of the passages, the bucket and the score that they show."""
     short, *longer = map(str, preset.corpus.test_words)
     return {
         "BLEU": (short, "all", "bleu"),
@@ -117,7 +117,7 @@ def _window_note(rows: list[dict]) -> str:
 
 
 def _gain(bucket: str) -> Callable[[dict], str]:
-    """Returns a column with the gain in BLEU over the baseline, and p; buckets of few windows have none."""
+    """Returns a column with the gain in BLEU over the baseline, and p; buckets of few passages have none."""
 
     def cell(record: dict) -> str:
         scores = record["buckets"].get(bucket)
@@ -181,7 +181,7 @@ TABLES = {
         select={"table": "documents_others", "preset": LONG.name},
         note=_window_note,
     ),
-    # Records of windows, and those of models without one.
+    # Records of source windows, and those of models without one.
     "documents-source-window": Table(
         columns={
             "row": lambda record: record["row"],

@@ -23,7 +23,7 @@ class DocumentsConversionPreset(ConversionPreset):
     """The model that is converted, and what its translations of the test documents are scored on.
 
     - `documents`: the preset of the experiment on documents, which has the corpus and the flags of decoding.
-    - `words`, `one_of`: one of so many test windows of this length is translated.
+    - `words`, `one_of`: one of so many test passages of this length is translated.
     """
 
     documents: presets.DocumentsPreset
