@@ -1,5 +1,6 @@
 """The lines and paragraphs of a text, in passages that a model can translate."""
 
+import argparse
 import re
 from collections.abc import Callable, Iterable, Iterator
 from itertools import chain, groupby
@@ -14,6 +15,12 @@ _UNDECIDED = 2  # sentences at the end of a text of which more may follow: their
 _CLAUSE = re.compile(r"(?<=[\u0e00-\u0eff])\s+(?=[\u0e00-\u0eff])")
 # Characters of Chinese and Japanese, with their punctuation: no space stands behind one.
 _UNSPACED = re.compile("[\u3000-\u30ff\u3400-\u9fff\uf900-\ufaff\uff00-\uffef\U00020000-\U0003ffff]")
+
+
+def add_passage(parser: argparse.ArgumentParser, text: str) -> None:
+    """Adds ``--passage N`` with this help, also by the name that it had before 0.3.0."""
+    parser.add_argument("--passage", type=int, metavar="N", help=text)
+    parser.add_argument("--window", dest="passage", type=int, help=argparse.SUPPRESS)
 
 
 def lines_of(text: bytes, source: object) -> list[str]:

@@ -26,6 +26,7 @@ from . import Parser, bleu_tokenizer, commands
 from .commands import fwp, say, tool
 from .corpus import Corpus
 from .errors import CommandError, UsageError, refuse_below
+from .paragraphs import add_passage
 from .plugin import FOLDER, import_plugin
 from .prepared import Prepared, vocabulary_of
 from .progress import Progress
@@ -46,9 +47,7 @@ def add_arguments(parser) -> None:
     parser.add_argument(
         "--data", type=Path, metavar="DIR", help="folder of pieces and binarised texts, which trainings share (--out)"
     )
-    parser.add_argument(
-        "--passage", type=int, metavar="N", help="most words of joined lines (default: lines stay alone)"
-    )
+    add_passage(parser, "most words of joined lines (default: lines stay alone)")
     parser.add_argument("--arch", metavar="NAME", help="(default: a hybrid that fits the size of the corpus)")
     parser.add_argument("--max-update", type=int, metavar="N", help="(default: what fits the size of the corpus)")
     parser.add_argument("--minutes", type=float, metavar="N", help="of a training at most, and its updates fit them")

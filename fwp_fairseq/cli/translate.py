@@ -18,7 +18,7 @@ from pathlib import Path
 
 from .blocks import blocks
 from .errors import UsageError, refuse_below
-from .paragraphs import Passages, gap
+from .paragraphs import Passages, add_passage, gap
 from .plugin import import_plugin
 
 _PASSAGE = 150
@@ -46,10 +46,7 @@ def add_arguments(parser) -> None:
     parser.add_argument(
         "--document", action="store_true", help="lines between empty ones are a paragraph, which becomes one line"
     )
-    parser.add_argument(
-        "--passage", type=int, metavar="N",
-        help=f"with --document, most words of a passage, translated at a time (default: {_PASSAGE})",
-    )  # fmt: skip
+    add_passage(parser, f"with --document, most words of a passage, translated at a time (default: {_PASSAGE})")
     parser.add_argument("--max-tokens", type=int, default=4000, metavar="N", help="tokens of a batch (default: 4000)")
     parser.add_argument(
         "--source-window", type=int, metavar="N",

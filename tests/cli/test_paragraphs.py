@@ -1,9 +1,11 @@
 """Sentences and words by Unicode's rules, in scripts with and without full stops and spaces."""
 
+import argparse
 from pathlib import Path
 
 import pytest
 
+from fwp_fairseq.cli import train, translate
 from fwp_fairseq.cli.bleu_tokenizer import tokenizer_of
 from fwp_fairseq.cli.paragraphs import Passages, count_words, passages
 
@@ -99,3 +101,13 @@ def test_the_table_of_the_page():
         )
     page = (Path(__file__).parents[2] / "docs/documents.md").read_text(encoding="utf-8")
     assert "\n".join(rows) in page, "\n".join(rows)
+
+
+@pytest.mark.parametrize("name", ["--passage", "--window"])
+def test_the_earlier_name_of_passage_works(name):
+    translation, training = argparse.ArgumentParser(), argparse.ArgumentParser()
+    translate.add_arguments(translation)
+    train.add_arguments(training)
+    corpus = ["--texts", "c", "--source", "en", "--target", "de", "--out", "o"]
+    assert translation.parse_args(["model", name, "20"]).passage == 20
+    assert training.parse_args([*corpus, name, "20"]).passage == 20
