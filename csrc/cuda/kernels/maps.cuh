@@ -125,15 +125,15 @@ template <int ROWS, bool DPFP> struct Slabs : Head, Fragments {
     const float power = power_for(largest, most_power), back = undone(power);
     const bool key = thread >= ROWS;
     of_q[thread] = !is_there(thread - (key ? ROWS : 0), key) ? 0.f : DPFP ? back * back : back;
-    if (!DPFP) return;
-    FWP_ROLLED (int i = 0; i < c.d_key; i += 8) put_eight(x + i, scaled(c.type, eight(x + i), power));
-    FWP_ROLLED (int i = -8; i >= c.d_key - ld_x; i -= 8) {
-      Eight y = eight(x + i + c.d_key);
-      FWP_UNROLL (int n = 0; n < 4; ++n) y.w[n] ^= 0x80008000u;
-      put_eight(x + i, y);
+    if constexpr (DPFP) {
+      FWP_ROLLED (int i = 0; i < c.d_key; i += 8) put_eight(x + i, scaled(c.type, eight(x + i), power));
+      FWP_ROLLED (int i = -8; i >= c.d_key - ld_x; i -= 8) {  // the copies of x before it
+        Eight y = eight(x + i + c.d_key);
+        FWP_UNROLL (int n = 0; n < 4; ++n) y.w[n] ^= 0x80008000u;
+        put_eight(x + i, y);
+      }
     }
   }
-
   FWP_DEVICE float largest_feature() const {
     float up = -3e38f, down = up, y[8];
     FWP_ROLLED (int s = 0; s < slabs(); ++s) {
