@@ -32,7 +32,7 @@ class Tolerance(NamedTuple):
 # Permitted errors of operators on the CPU: the largest difference over the largest magnitude.
 LARGEST = {"float32": Tolerance(1e-6, 1e-5), "bfloat16": Tolerance(5e-3, 5e-3), "float16": Tolerance(1e-3, 1e-3)}
 # Those of the CUDA kernels: root mean square of the difference over that of the values. In half types, operands of
-# products are pairs of bfloat16 with 16 bits together, and results are rounded to 11 and 8 bits. Kernels that take
+# products have 11 bits, and results are rounded to 11 and 8 bits. Kernels that take
 # float32 have no such products.
 CUDA = {"float32": Tolerance(1.5e-6, 5e-6), "bfloat16": Tolerance(2.5e-3, 4e-3), "float16": Tolerance(6e-4, 2e-3)}
 

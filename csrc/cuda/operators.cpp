@@ -17,25 +17,26 @@ int64_t lay(Call& c, char* base, bool backward) {
     pointer = reinterpret_cast<std::remove_reference_t<decltype(pointer)>>(base + used);
     used += (c.group * rows * columns * int64_t(sizeof *pointer) + 255) / 256 * 256;
   };
-  const auto take_pairs = [&](Pairs& pairs, int64_t rows, int64_t columns) {
-    take(pairs.high, rows, columns);
-    take(pairs.low, rows, columns);
+  const auto take_halves = [&](Halves& halves, int64_t rows, int64_t columns) {
+    take(halves.numbers, rows, columns);
+    take(halves.powers, rows / 16, columns / 16);
   };
   const int64_t keys = key_rows(c), queries = query_rows(c), features = features_of(c), columns = columns_of(c);
-  const int64_t chunks = chunks_of(c), states = chunks > 1 || c.initial_W || c.W ? (chunks + 1) * features : 0;
-  take_pairs(c.phi_q, queries, features);
-  take_pairs(c.phi_k, keys, features);
-  take_pairs(c.written, keys, columns);
-  take_pairs(c.states, states, columns);
+  const int64_t chunks = chunks_of(c), kept = chunks > 1 || c.initial_W ? chunks * features : 0;
+  take_halves(c.phi_q, queries, features);
+  take_halves(c.phi_k, keys, features);
+  take_halves(c.written, keys, columns);
+  take_halves(c.states, kept, columns);
+  take(c.carried, kept || c.W || c.grad_W ? features : 0, columns);
   if (corrects(c.rule)) {
-    take_pairs(c.inverse, chunks * chunk, chunk);
+    take_halves(c.inverse, chunks * chunk, chunk);
     take(c.rates, keys, 1);
     take(c.norms, keys, 1);
   }
   if (!backward) return used;
-  take_pairs(c.grad_read, queries, columns);
-  take_pairs(c.grad_rows, keys, columns);
-  take_pairs(c.grad_states, states || c.grad_W ? (chunks + 1) * features : 0, columns);
+  take_halves(c.grad_read, queries, columns);
+  take_halves(c.grad_rows, keys, columns);
+  take_halves(c.grad_states, kept || c.grad_W ? chunks * features : 0, columns);
   take(c.grad_written, keys, columns);
   take(c.grad_phi_q, queries, features);
   take(c.grad_phi_k, keys, features);

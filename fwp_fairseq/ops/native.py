@@ -119,7 +119,7 @@ def _differentiate(ctx, grad_out, grad_W, grad_z):
     return *gradients, *(None for _ in options)
 
 
-# On CUDA with 16 bits of mantissa: more than half precision has, and less than a call in float32 asks for.
+# On CUDA operands of products have 11 bits: what half precision has, and less than a call in float32 asks for.
 KERNEL = Kernel(
     "fast_weights", _fake, _fake_backward, _save, _differentiate, types=FLOATING,
     cuda_types=(torch.float16, torch.bfloat16), cuda_refusal="cuda_refusal",

@@ -23,7 +23,7 @@ FWP_KERNEL(32, 1) multiply_kernel(FWP_CONSTANT Call c) {  // C (16, 8) = A (16, 
   load_matrices(a, A + (r + 8 * (i & 1)) * 16 + 8 * (i >> 1));
   load_matrices(b, B + r * 24 + 8 * (i & 1));
   float x[4] = {};
-  mma_bfloat16(x, a, b[0], b[1]);
+  mma_half(x, a, b[0], b[1]);
   for (int j = 0; j < 4; ++j) c.out[(g + 8 * (j >> 1)) * 8 + 2 * t + (j & 1)] = x[j];
 }
 

@@ -129,7 +129,8 @@ class Kernel:
             case ["cp", "async", "wait_all"]:
                 return "copies_arrived();"
             case ["cp", "async", *_]:
-                return f"start_copy({self.address(a[0], 'shared')}, {self.address(a[1], 'global')});"
+                name = "start_copy" if a[2] == "16" else "start_copy_of_word"
+                return f"{name}({self.address(a[0], 'shared')}, {self.address(a[1], 'global')});"
         return f"set({_register(a[0])}, {self.value(op, a[1:])});"
 
     def _exchange(self, op: list[str], a: list[str]) -> str:
@@ -143,10 +144,9 @@ class Kernel:
             name = "load_matrices_transposed" if "trans" in op else "load_matrices"
             return f"{{ uint32_t found[4]; {name}(found, {self.address(a[1], 'shared')}, {self._place()}); {end} }}"
         lists = zip(a[1:], ("b32", "b32", "f32"), strict=True)
-        name = "mma_half" if "f16" in op else "mma_bfloat16"
         x, y, c = ([self.read(n, kind) for n in operands(names[1:-1])] for names, kind in lists)
         given = f"{{{', '.join(x)}}}, {', '.join(y)}, {self._place()}"
-        return f"{{ float found[4] = {{{', '.join(c)}}}; {name}(found, {given}); {end} }}"
+        return f"{{ float found[4] = {{{', '.join(c)}}}; mma_half(found, {given}); {end} }}"
 
     def _memory(self, op: list[str], a: list[str]) -> str:
         space, kind = op[1], _TYPES[op[-1]]

@@ -25,14 +25,13 @@ struct Backward : OutputsBack {
   FWP_DEVICE void walk_back(int number) const {
     const Slice x = slice(number, c.walk_width);
     const int chunks = chunks_of(c);
-    if (c.grad_W) load_state(c.grad_states, chunks, c.grad_W, c.grad_z, x, {0, feature_tiles()});
+    if (c.grad_W) load_state(state_gradient(chunks), c.grad_W, c.grad_z, x, {0, feature_tiles()}, false);
     FWP_ROLLED (int i = chunks - 1; i >= 0; --i) {
       load_chunk(i);
       find_rows(x, i);
       if (i > 0 || c.initial_W) change_state_gradient(x, i);
     }
-    if (c.initial_W) store_state(c.grad_states, 0, c.grad_initial_W, c.grad_initial_z, x, {0, feature_tiles()});
-    sync_block();
+    if (c.initial_W) store_state(c.grad_initial_W, c.grad_initial_z, x, {0, feature_tiles()}, true);
   }
   // dR, and from it dV.
   FWP_DEVICE void find_rows(const Slice& x, int i) const {
@@ -66,15 +65,12 @@ struct Backward : OutputsBack {
         if (norms) y = {j == 0 ? own(c.grad_norms, key_rows(c))[chunk * i + t] : 0.f, 0};
         return Float2{less * y.x, less * y.y};
       });
-    add_to_state(x, i, phi_k(i), rows ? keys(i) : 0, [&](const Matrix&, int f, int r, int j) {
-      const Float2 y = after ? state_gradient(i + 1).from(chunk * f, x.first)(r, j) : Float2{0, 0};
-      return Float2{by * y.x, by * y.y};
-    });
+    add_to_state(x, i, phi_k(i), rows ? keys(i) : 0, after ? by : 0.f);
     const int begin = c.causal ? i : 0, count = c.causal ? 1 : i == chunks_of(c) - 1 ? query_chunks_of(c) : 0;
     FWP_ROLLED (int q = begin; q < begin + count && c.targets > 0; ++q) {
       share_scaled(read_gradient(q).from(0, x.first), queries(q), x.columns,
                    [&](int t, int, Float2 y) { return Float2{left(reader(t)) * y.x, left(reader(t)) * y.y}; });
-      add_to_state(x, i, phi_q(q), queries(q), [&](const Matrix& at, int, int r, int j) { return at(r, j); });
+      add_to_state(x, i, phi_q(q), queries(q), 1);
     }
   }
   // s.x = f(row, column, pair) of a matrix, which others may read after a barrier.
@@ -87,8 +83,8 @@ struct Backward : OutputsBack {
     });
     put(s.x, x, columns);
   }
-  // The gradient of the state before chunk i = start(matrix, tile of features, row, column) + A^T s.x, of `rows` rows.
-  template <class F> FWP_DEVICE void add_to_state(const Slice& x, int i, const Matrix& a, int rows, F start) const {
+  // The gradient of the state before chunk i = by what is carried + A^T s.x, of `rows` rows. It may be that of no state.
+  FWP_DEVICE void add_to_state(const Slice& x, int i, const Matrix& a, int rows, float by) const {
     const auto tile = [&](int f) { return f % 2 ? s.p : s.y; };
     each_staged(
         feature_tiles(), [&](int f) { stage(tile(f), a.from(0, chunk * f), rows, width(f)); },
@@ -97,11 +93,8 @@ struct Backward : OutputsBack {
           Strip<8> w;
           clear(w);
           multiply<true, false>(w, tile(f), s.x, rows, x.columns);
-          const Matrix to = state_gradient(i).from(chunk * f, x.first);
-          each(w, x.columns, [&](int r, int j, float a, float b) {
-            const Float2 y = start(to, f, r, j);
-            to.put(r, j, {a + y.x, b + y.y});
-          });
+          carry(w, x, f, by);
+          if (i > 0) put(state_gradient(i).from(chunk * f, x.first), w, x.columns);
         });
   }
 
@@ -121,34 +114,33 @@ struct Backward : OutputsBack {
   }
 
   // dK of states, by tiles of features. Up to two products make a tile, U dW^T (0) and dR W^T (1), the sum of all slices'.
-  // A part is half of the columns of a slice in one of them; z has none in the second one.
+  // A part is a slice in one of them; z has none in the second one.
   FWP_DEVICE void states_back(int i, int first, int end, float (&after)[2], float (&before)[2]) const {
     const int rows = keys(i), from = has_gradient(i + 1) ? 0 : 1, to = corrects(c.rule) && has_state(i) ? 2 : 1;
-    const int slice_parts = 2 * (to - from), parts = slice_parts * (end - first);
+    const int slice_parts = to - from, parts = slice_parts * (end - first);
     const auto slice_of = [&](int m) { return slice(first + m % parts / slice_parts); };
-    const auto product = [&](int m) { return from + m % slice_parts / 2; };
+    const auto product = [&](int m) { return from + m % slice_parts; };
     const auto columns = [&](int m) {
       const Slice x = slice_of(m);
-      const int found = half_part(x.columns, m % 2);
-      return found < 0 || (product(m) == 1 && !corrected(x)) ? 0 : found;
+      return product(m) == 1 && !corrected(x) ? 0 : x.columns;
     };
     Strip<8> e, r;
     clear(e), clear(r);
     each_staged(
         feature_tiles() * parts,
         [&](int m) {
-          const int f = m / parts, column = slice_of(m).first + half * (m % 2);
+          const int f = m / parts, column = slice_of(m).first;
           if (columns(m) == 0) return;
           const Matrix a = product(m) ? rows_gradient(i) : written(i),
                        b = product(m) ? state(i) : state_gradient(i + 1);
-          stage(half_columns(s.x, m), a.from(0, column), rows, columns(m));
-          stage(half_columns(s.y, m), b.from(chunk * f, column), width(f), columns(m));
+          stage(turn(s.x, m), a.from(0, column), rows, columns(m));
+          stage(turn(s.y, m), b.from(chunk * f, column), width(f), columns(m));
         },
         [&](int m) {
           const int f = m / parts;
           if (!owns(rows)) return;
-          if (product(m)) multiply<false, true>(r, half_columns(s.x, m), half_columns(s.y, m), columns(m), width(f));
-          else multiply<false, true>(e, half_columns(s.x, m), half_columns(s.y, m), columns(m), width(f));
+          if (product(m)) multiply<false, true>(r, turn(s.x, m), turn(s.y, m), columns(m), width(f));
+          else multiply<false, true>(e, turn(s.x, m), turn(s.y, m), columns(m), width(f));
           if (m % parts + 1 < parts) return;
           meet_rows(after, e, phi_k(i).from(0, chunk * f), width(f));
           meet_rows(before, r, phi_k(i).from(0, chunk * f), width(f));

@@ -18,10 +18,11 @@ template <class V> struct Rows {
   int aligned;  // rows begin at multiples of 16 bytes and are whole multiples of 8 elements
 };
 
-// Numbers that are operands of matrix products: the bfloat16 nearest to each, and the one nearest to what is left of
-// it. The sum of the two has 16 bits of mantissa and the range of float, which no scaling has to protect.
-struct Pairs {
-  uint16_t *high, *low;
+// Operands of matrix products: halves, and for each block of 16 x 16 of them the power of two that they have to be
+// multiplied with.
+struct Halves {
+  uint16_t* numbers;
+  float* powers;
 };
 
 constexpr int chunk = 64;  // tokens, features or columns of values that a block of threads works on at a time
@@ -54,17 +55,19 @@ struct Call {
 
   // What launches leave for each other, of `group` heads from first_head on (numbered b H + h): `lay` in operators.cpp.
   // All are matrices of whole 16s of rows and columns. Columns of values come after those of z (first_value), of which
-  // one counts.
+  // two count, which are equal.
   int first_head, group;
   int slice, slices;  // of columns, that this launch works on: the first and how many
   int walk_width;  // values of a slice of the walks, which are narrow where heads are few
-  Pairs phi_q, phi_k;  // (length, features), from the head's first token to its last, or turned round
-  Pairs inverse;  // (chunks, 64, 64): T of each chunk
-  Pairs written;  // (length, columns): U
-  Pairs states;  // (chunks + 1, features, columns): W and z before each chunk, and after the last one
+  Halves phi_q, phi_k;  // (length, features), from the head's first token to its last, or turned round
+  Halves inverse;  // (chunks, 64, 64): T of each chunk
+  Halves written;  // (length, columns): U
+  Halves states;  // (chunks, features, columns): W and z before each chunk
+  float* carried;  // (features, columns): the same, or its gradient, where a walk is
   float *rates, *norms;  // (length): by what old values are multiplied, and what they were divided by, inverted
-  // Of the backward: the gradients of numerators and denominators, of R or where nothing is corrected U, of states ..
-  Pairs grad_read, grad_rows, grad_states;
+  // Of the backward: the gradients of numerators and denominators, of R or where nothing is corrected U, of states after
+  // each chunk ..
+  Halves grad_read, grad_rows, grad_states;
   float *grad_written, *grad_phi_q, *grad_phi_k;  // .. of U before the walk back, of features ..
   float *grad_norms, *grad_decay;  // .. of the keys' denominators, of decays (chunks, 64, 65)
 };

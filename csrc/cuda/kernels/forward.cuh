@@ -27,18 +27,22 @@ struct Forward : Tokens {
     Strip<8> a;
     Strip<2> kz;
     clear(a), clear(kz);
+    Units<8> units;
+    Units<2> kz_units;
+    begin<8>(units), begin<2>(kz_units);
     each_staged(
         feature_tiles(),
         [&](int f) {
           stage(f % 2 ? s.p : s.x, phi_k(i).from(0, chunk * f), rows, width(f));
-          if (with_z) stage(s.y + f % 2 * 16, state(i).from(chunk * f, 0), width(f), 16);
+          if (with_z) stage(turn(s.y, f), state(i).from(chunk * f, 0), width(f), 16);
         },
         [&](int f) {
           const Tile k = f % 2 ? s.p : s.x;
           if (!owns(rows)) return;
-          multiply<false, true>(a, k, k, width(f), rows);
-          if (with_z) multiply<false, false>(kz, k, s.y + f % 2 * 16, width(f), 16);
+          multiply<false, true>(a, units, k, k, width(f), rows);
+          if (with_z) multiply<false, false>(kz, kz_units, k, turn(s.y, f), width(f), 16);
         });
+    end<8>(a, units, rows), end<2>(kz, kz_units, 16);
     each(a, rows, [&](int t, int j, float& x, float& y) {
       x = j < t ? x * decay(t, j) : 0.f;
       y = j + 1 < t ? y * decay(t, j + 1) : 0.f;
@@ -54,7 +58,7 @@ struct Forward : Tokens {
         own(c.norms, key_rows(c))[chunk * i + t] = norm[r];
       }
     }
-    const Inverse T{reinterpret_cast<float*>(s.y), lane, warp};
+    const Inverse T{reinterpret_cast<float*>(s.y.at), lane, warp};
     if (owns(rows))
       each(a, rows, [&](int t, int j, float x, float y) {
         const float rate = s.beta[t] * of_row(norm, t);
@@ -63,10 +67,13 @@ struct Forward : Tokens {
       });
     sync_block();
     T.run(rows);
-    if (owns(rows))
-      each(a, rows, [&](int t, int j, float, float) {
-        inverse(i).put(t, j, {j <= t ? T.at(t, j) : 0.f, j + 1 <= t ? T.at(t, j + 1) : 0.f});
+    if (owns(rows)) {
+      each(a, rows, [&](int t, int j, float& x, float& y) {
+        x = j <= t ? T.at(t, j) : 0.f;
+        y = j + 1 <= t ? T.at(t, j + 1) : 0.f;
       });
+      put(inverse(i), a, rows);
+    }
     sync_block();
   }
 
@@ -76,15 +83,14 @@ struct Forward : Tokens {
   FWP_DEVICE void walk(int number, const Tiles& tiles) const {
     const Slice x = slice(number, c.walk_width);
     const int chunks = chunks_of(c);
-    if (c.initial_W) load_state(c.states, 0, c.initial_W, c.initial_z, x, tiles);
+    if (c.initial_W) load_state(state(0), c.initial_W, c.initial_z, x, tiles, true);
     FWP_ROLLED (int i = 0; i < chunks; ++i) {
       load_chunk(i);
       Strip<8> u;
       write(u, x, i, tiles.first == 0);
       if (i + 1 < chunks || c.W) change_state(u, x, i, tiles);
     }
-    if (c.W) store_state(c.states, chunks, c.W, c.z, x, tiles);
-    sync_block();
+    if (c.W) store_state(c.W, c.z, x, tiles, false);
   }
 
   // Own rows of U, which `written` gets too if they are `stored`. Leaves shared memory free, but s.p only after a barrier.
@@ -135,47 +141,62 @@ struct Forward : Tokens {
           Strip<8> w;
           clear(w);
           multiply<true, false>(w, tile(n), s.x, rows, x.columns);
-          const Matrix before = state(i).from(chunk * f, x.first), after = state(i + 1).from(chunk * f, x.first);
-          each(w, x.columns, [&](int r, int j, float a, float b) {
-            const Float2 old = has_state(i) ? before(r, j) : Float2{0, 0};
-            after.put(r, j, {a + by * old.x, b + by * old.y});
-          });
+          carry(w, x, f, has_state(i) ? by : 0.f);
+          if (i + 1 < chunks_of(c)) put(state(i + 1).from(chunk * f, x.first), w, x.columns);
         });
   }
-  // States from and to memory of the caller, (d_dot, d_value) and (d_dot). A barrier follows.
-  FWP_DEVICE void load_state(const Pairs& to, int i, const float* W, const float* z, const Slice& x,
-                             const Tiles& tiles) const {
+  // What the walk carries from chunk to chunk: a thread meets its own numbers again.
+  FWP_DEVICE Float2& carried(int feature, int column) const {
+    float* const head = own(c.carried, int64_t(features_of(c)) * columns_of(c));
+    return *reinterpret_cast<Float2*>(head + int64_t(feature) * columns_of(c) + column);
+  }
+  // Own rows of w += by what is carried, of a tile of features, which then carries them.
+  FWP_DEVICE void carry(Strip<8>& w, const Slice& x, int f, float by) const {
+    Float2* const first = &carried(chunk * f + row + g, x.first + 2 * t);
+    FWP_UNROLL (int n = 0; n < 8; ++n)
+      if (8 * n < x.columns)
+        FWP_UNROLL (int r = 0; r < 2; ++r) {
+          Float2& W = first[4 * r * columns_of(c) + 4 * n];
+          if (by != 0) w[n][2 * r] += by * W.x, w[n][2 * r + 1] += by * W.y;
+          W = {w[n][2 * r], w[n][2 * r + 1]};
+        }
+  }
+  // Calls f(tile of features, place(row, column)) for own rows of these tiles, where `place` is that of a number in
+  // memory of the caller, (d_dot, d_value) or (d_dot), or null.
+  template <class F> FWP_DEVICE void each_tile(float* W, float* z, const Slice& x, const Tiles& tiles, F f) const {
     const int64_t first = int64_t(c.first_head + head) * c.d_dot;
-    const Matrix state = state_of(to, i).from(0, x.first);
-    each_entry(x, tiles, features_of(c), [&](int f, int j) {
-      const auto at = [&](int j) {
-        if (f >= c.d_dot) return 0.f;
-        if (x.is_z) return j == 0 ? z[first + f] : 0.f;
-        return x.values + j < c.d_value ? W[(first + f) * c.d_value + x.values + j] : 0.f;
-      };
-      state.put(f, j, {at(j), at(j + 1)});
+    FWP_ROLLED (int n = tiles.first; n < tiles.end; ++n)
+      if (owns(width(n)))
+        f(n, [&](int r, int j) -> float* {
+          const int64_t feature = chunk * n + r;
+          if (feature >= c.d_dot || (x.is_z ? j > 0 : x.values + j >= c.d_value)) return nullptr;
+          return x.is_z ? z + first + feature : W + (first + feature) * c.d_value + x.values + j;
+        });
+  }
+  // z stands in two columns; its gradient is the sum of theirs. A barrier follows.
+  FWP_DEVICE void load_state(const Matrix& to, const float* W, const float* z, const Slice& x, const Tiles& tiles,
+                             bool twice) const {
+    each_tile(const_cast<float*>(W), const_cast<float*>(z), x, tiles, [&](int f, auto place) {
+      Strip<8> w;
+      each(w, x.columns, [&](int r, int j, float& a, float& b) {
+        const float *const first = place(r, j), *const second = place(r, j + 1);
+        a = first ? *first : 0.f, b = second ? *second : twice && x.is_z ? a : 0.f;
+        carried(chunk * f + r, x.first + j) = {a, b};
+      });
+      put(to.from(chunk * f, x.first), w, x.columns);
     });
     sync_block();
   }
-  FWP_DEVICE void store_state(const Pairs& from, int i, float* W, float* z, const Slice& x, const Tiles& tiles) const {
-    const int64_t first = int64_t(c.first_head + head) * c.d_dot;
-    const Matrix state = state_of(from, i).from(0, x.first);
-    each_entry(x, tiles, c.d_dot, [&](int f, int j) {
-      const Float2 y = state(f, j);
-      if (x.is_z) {
-        if (j == 0) z[first + f] = y.x;
-        return;
-      }
-      float* const to = W + (first + f) * c.d_value + x.values;
-      if (x.values + j < c.d_value) to[j] = y.x;
-      if (x.values + j + 1 < c.d_value) to[j + 1] = y.y;
+  FWP_DEVICE void store_state(float* W, float* z, const Slice& x, const Tiles& tiles, bool summed) const {
+    each_tile(W, z, x, tiles, [&](int f, auto place) {
+      Strip<8> w;
+      each(w, x.columns, [&](int r, int j, float&, float&) {
+        const Float2 y = carried(chunk * f + r, x.first + j);
+        float *const first = place(r, j), *const second = place(r, j + 1);
+        if (first) *first = summed && x.is_z ? y.x + y.y : y.x;
+        if (second) *second = y.y;
+      });
     });
-  }
-  // Calls f(feature, column) for every two neighbours of a state in these tiles, of so many features.
-  template <class F> FWP_DEVICE void each_entry(const Slice& x, const Tiles& tiles, int features, F f) const {
-    const int pairs = x.columns / 2, end = chunk * tiles.end < features ? chunk * tiles.end : features;
-    FWP_ROLLED (int n = chunk * tiles.first * pairs + thread; n < end * pairs; n += threads)
-      f(n / pairs, n % pairs * 2);
   }
 
   // ---- outputs ----
@@ -222,12 +243,7 @@ struct Forward : Tokens {
       }
       sync_block();
     }
-    if (back && c.normalize_output && owns(rows))
-      FWP_UNROLL (int r = 0; r < 2; ++r)
-        FWP_UNROLL (int j = 0; j < 2; ++j) {
-          const float dz = j == 0 && t == 0 ? -products[r] * norm[r] * norm[r] : 0.f;
-          read_gradient(i).put(row + g + 8 * r, 8 * j + 2 * t, {dz, 0});
-        }
+    if (back && c.normalize_output && owns(rows)) put_norm_gradient(products, norm, i);
     sync_block();
   }
   // Own rows of O before the division. Leaves shared memory free, but for s.p.
@@ -248,18 +264,33 @@ struct Forward : Tokens {
   FWP_DEVICE Matrix read_gradient(int i) const {
     return own(c.grad_read, query_rows(c), columns_of(c)).from(chunk * i, 0);
   }
-  // Own rows of the gradient of numerators; `products` gets the products of that of outputs with numerators y.
+  // Own rows of the gradient of numerators; `products` gets its products with numerators y.
   FWP_DEVICE void put_read_gradient(Strip<8>& y, float (&products)[2], const float (&norm)[2], const Slice& x,
                                     int i) const {
     fetch(s.x, c.grad_out, chunk * i, c.targets, x, [](int) { return true; });
     fetched();
-    row_sums(products, y, x.columns, [&](int t, int j, float& a, float& b) {
+    Strip<8> gradient;
+    each(gradient, x.columns, [&](int t, int j, float& a, float& b) {
       const Float2 g = passing(s.x, t, j);
-      const float product = a * g.x + b * g.y, by = of_row(norm, t);
+      const float by = of_row(norm, t);
       a = by * g.x, b = by * g.y;
-      return product;
     });
-    put(read_gradient(i).from(0, x.first), y, x.columns);
+    round(gradient, x.columns);
+    FWP_UNROLL (int n = 0; n < 8; ++n)
+      FWP_UNROLL (int i = 0; i < 4; ++i) y[n][i] *= gradient[n][i];
+    row_sums(products, y, x.columns, [](int, int, float a, float b) { return a + b; });
+    put(read_gradient(i).from(0, x.first), gradient, x.columns);
+  }
+  // A query's gradient of what it has found is a difference of this and of products of gradients that are rounded. So
+  // those are what this is made of, and this has 22 bits, in two columns.
+  FWP_DEVICE void put_norm_gradient(const float (&products)[2], const float (&norm)[2], int i) const {
+    Strip<2> z, high;
+    clear(z), clear(high);
+    if (t == 0)
+      FWP_UNROLL (int r = 0; r < 2; ++r) high[0][2 * r] = z[0][2 * r] = -products[r] * norm[r];
+    round(high, 16);
+    FWP_UNROLL (int r = 0; r < 2; ++r) z[0][2 * r + 1] = z[0][2 * r] - high[0][2 * r];
+    put(read_gradient(i), z, 16);
   }
 };
 

@@ -1,8 +1,8 @@
 // Matrix products of 64 x 64 numbers or less by a block of up to four warps, each of which computes 16 rows.
 //
-// An operand is a tile in shared memory: every number as a pair of bfloat16 (call.h), in two planes. A product of pairs
-// is three of bfloat16 (what is left out is 2^-16 of it), which tensor cores sum over 16 numbers. They round sums
-// towards zero, so a long sum made by them would drift: additions to `sum` are ordinary ones.
+// An operand is a tile of halves in shared memory. Each block of 16 x 16 numbers has a power of two, which brings them
+// into the range of halves (call.h); most blocks share that of their neighbours. Tensor cores add products up in float32
+// while powers stay the same. Where one changes, the sum changes its unit.
 #pragma once
 
 #include "call.h"
@@ -12,59 +12,68 @@ namespace fwp::gpu {
 
 constexpr int most_threads = 128;  // of a block: a warp for every 16 tokens
 constexpr int tile_ld = chunk + 8;  // rows begin 16 bytes apart modulo 128: no bank conflicts
-using Tile = uint16_t*;  // in shared memory
+constexpr int powers_ld = chunk / 16;  // powers of a tile are powers_ld x powers_ld
+struct Tile {  // in shared memory
+  uint16_t* at;
+  float* powers;
+};
 
 struct alignas(8) Float2 {
   float x, y;
 };
 // Own 16 rows of a matrix of 8 N columns: sum[n][0], [1] are row g, columns 8 n + 2 t and + 1; [2], [3] are row g + 8.
 template <int N> using Strip = float[N][4];
+template <int N> using Units = float[N / 2];  // of a strip that is being summed, one for 16 columns
 
-FWP_DEVICE uint32_t high_pair(Float2 x) { return pack_bfloat16s(x.x, x.y); }
-FWP_DEVICE Float2 both(uint32_t pair) { return {float_of(pair << 16), float_of(pair & 0xffff0000u)}; }
-FWP_DEVICE uint32_t low_pair(Float2 x, uint32_t high) { return pack_bfloat16s(x.x - both(high).x, x.y - both(high).y); }
+FWP_DEVICE uint32_t& word(uint16_t* x) { return *reinterpret_cast<uint32_t*>(x); }
+FWP_DEVICE float undone(float power) { return float_of((254u << 23) - bits_of(power)); }  // of a power of two
+// By what halves of a block are multiplied whose largest magnitude is this one. Products of two such powers are floats.
+FWP_DEVICE float power_of_block(float most) {
+  constexpr int largest = 15, least_exponent = -40, most_exponent = 60;
+  int e = int(bits_of(most) >> 23) - 126;
+  e = most == 0 ? 0 : e < least_exponent ? least_exponent : e > most_exponent ? most_exponent : e;
+  return float_of(uint32_t(127 + e - largest) << 23);
+}
 
-// A matrix in global memory, from its first number on. Columns that are asked for in pairs are even.
+// A matrix in global memory, from its first number on; rows and columns of `from` are whole 16s.
 struct Matrix {
-  Pairs at;
+  Halves at;
   int ld;
 
+  FWP_DEVICE int64_t block(int row, int column) const { return int64_t(row / 16) * (ld / 16) + column / 16; }
+  FWP_DEVICE uint16_t* number(int row, int column) const { return at.numbers + int64_t(row) * ld + column; }
   FWP_DEVICE Matrix from(int row, int column) const {
-    const int64_t i = int64_t(row) * ld + column;
-    return {{at.high + i, at.low + i}, ld};
+    return {{number(row, column), at.powers + block(row, column)}, ld};
   }
-  FWP_DEVICE Float2 operator()(int row, int column) const {
-    const int64_t i = int64_t(row) * ld + column;
-    const Float2 x = both(word(at.high + i)), y = both(word(at.low + i));
-    return {x.x + y.x, x.y + y.y};
+  FWP_DEVICE Float2 operator()(int row, int column) const {  // and its neighbour, column even
+    const uint32_t x = word(number(row, column));
+    const float power = at.powers[block(row, column)];
+    return {power * first_half(x), power * second_half(x)};
   }
-  FWP_DEVICE void put(int row, int column, Float2 x) const {
-    const int64_t i = int64_t(row) * ld + column;
-    const uint32_t high = high_pair(x);
-    word(at.high + i) = high;
-    word(at.low + i) = low_pair(x, high);
-  }
-  static FWP_DEVICE uint32_t& word(uint16_t* x) { return *reinterpret_cast<uint32_t*>(x); }
 };
 
 struct Products {
-  const int threads, plane;  // of the block; numbers in a plane of a tile
+  const int threads, tile_numbers;  // of the block; of a tile
   const int thread, lane, warp, g, t, row;  // row: the first of the own 16
 
   // Tiles have so many rows.
   FWP_DEVICE explicit Products(int rows)
-      : threads(2 * rows), plane(rows * tile_ld), thread(thread_index()), lane(thread % 32), warp(warp_index()),
+      : threads(2 * rows), tile_numbers(rows * tile_ld), thread(thread_index()), lane(thread % 32), warp(warp_index()),
         g(lane / 4), t(lane % 4), row(16 * warp) {}
 
   // Starts to copy rows x columns numbers, whole 16s; `arrived` waits for all copies of the block.
   FWP_DEVICE void stage(Tile to, const Matrix& from, int rows, int columns) const {
     const int across = columns > 32 ? 8 : columns > 16 ? 4 : 2, column = thread % across * 8;
+    const int r = thread / powers_ld, n = thread % powers_ld;
+    if (16 * r < rows && 16 * n < columns)
+      start_copy_of_word(to.powers + thread, from.at.powers + from.block(16 * r, 16 * n));
     if (column >= columns) return;
-    FWP_ROLLED (int r = thread / across; r < rows; r += threads / across) {
-      const int64_t i = int64_t(r) * from.ld + column;
-      start_copy(to + r * tile_ld + column, from.at.high + i);
-      start_copy(to + plane + r * tile_ld + column, from.at.low + i);
-    }
+    FWP_ROLLED (int r = thread / across; r < rows; r += threads / across)
+      start_copy(to.at + r * tile_ld + column, from.number(r, column));
+  }
+  // The first or second of two tiles that lie one after the other, for part i of what is staged.
+  FWP_DEVICE Tile turn(const Tile& x, int i) const {
+    return {x.at + i % 2 * tile_numbers, x.powers + i % 2 * powers_ld * powers_ld};
   }
   static FWP_DEVICE void arrived() {
     copies_arrived();
@@ -93,17 +102,37 @@ struct Products {
     FWP_UNROLL (int n = 0; n < N; ++n)
       FWP_UNROLL (int i = 0; i < 4; ++i) x[n][i] = 0;
   }
-  // Stores own rows in a tile or a matrix.
-  template <int N> FWP_DEVICE void put(Tile to, Strip<N>& x, int columns) const {
-    each(x, columns, [&](int r, int column, float a, float b) {
-      uint16_t* const at = to + r * tile_ld + column;
-      const uint32_t high = high_pair({a, b});
-      Matrix::word(at) = high;
-      Matrix::word(at + plane) = low_pair({a, b}, high);
-    });
+  // Stores own rows in a tile or a matrix, with one power.
+  template <int N> FWP_DEVICE void put(const Tile& to, Strip<N>& x, int columns) const {
+    put(x, columns, to.powers + powers_ld * warp, to.at + (row + g) * tile_ld + 2 * t, tile_ld);
   }
   template <int N> FWP_DEVICE void put(const Matrix& to, Strip<N>& x, int columns) const {
-    each(x, columns, [&](int r, int column, float a, float b) { to.put(r, column, {a, b}); });
+    put(x, columns, to.at.powers + to.block(row, 0), to.number(row + g, 2 * t), to.ld);
+  }
+  template <int N>
+  FWP_DEVICE void put(Strip<N>& x, int columns, float* powers, uint16_t* first, int ld) const {
+    const float power = power_of(x, columns), by = undone(power);
+    if (16 * lane < columns) powers[lane] = power;
+    uint16_t* const second = first + 8 * ld;
+    FWP_UNROLL (int n = 0; n < N; ++n)
+      if (8 * n < columns) {
+        word(first + 8 * n) = pack_halves(x[n][0] * by, x[n][1] * by);
+        word(second + 8 * n) = pack_halves(x[n][2] * by, x[n][3] * by);
+      }
+  }
+  template <int N> FWP_DEVICE float power_of(Strip<N>& x, int columns) const {
+    float most = 0;
+    each(x, columns, [&](int, int, float a, float b) { most = larger(most, larger(absolute(a), absolute(b))); });
+    FWP_UNROLL (int mask = 1; mask < 32; mask *= 2) most = larger(most, shuffle_xor(most, mask));
+    return power_of_block(most);
+  }
+  // Own rows as they will be stored.
+  template <int N> FWP_DEVICE void round(Strip<N>& x, int columns) const {
+    const float power = power_of(x, columns), by = undone(power);
+    each(x, columns, [&](int, int, float& a, float& b) {
+      const uint32_t y = pack_halves(a * by, b * by);
+      a = power * first_half(y), b = power * second_half(y);
+    });
   }
   // The sum of f(x, y) over each of the own rows g and g + 8, for all lanes that have the row.
   template <int N, class F> FWP_DEVICE void row_sums(float (&sums)[2], Strip<N>& x, int columns, F f) const {
@@ -118,35 +147,49 @@ struct Products {
   // That of two numbers which belongs to an own row: the array stays in registers.
   FWP_DEVICE float of_row(const float (&x)[2], int r) const { return r == row + g ? x[0] : x[1]; }
 
+  // Sums begin and end as they are. Between, a strip is counted in units.
+  template <int N> static FWP_DEVICE void begin(Units<N>& units) {
+    FWP_UNROLL (int n = 0; n < N / 2; ++n) units[n] = 1;
+  }
+  template <int N> static FWP_DEVICE void scale(Strip<N>& sum, int n, float by) {
+    FWP_UNROLL (int i = 0; i < 4; ++i) sum[2 * n][i] *= by, sum[2 * n + 1][i] *= by;
+  }
+  template <int N> static FWP_DEVICE void end(Strip<N>& sum, const Units<N>& units, int columns) {
+    FWP_UNROLL (int n = 0; n < N / 2; ++n)
+      if (16 * n < columns) scale(sum, n, units[n]);
+  }
   // Own rows of sum += A B over `inner` numbers, in `columns` columns. A is stored as it is, or turned: with its
   // columns as rows. So is B.
-  template <bool A_TURNED, bool B_TURNED, int N>
-  FWP_DEVICE void multiply(Strip<N>& sum, const uint16_t* a, const uint16_t* b, int inner, int columns) const {
+  template <bool A_TURNED, bool B_TURNED, int N> FWP_DEVICE void multiply(Strip<N>& sum, float (&units)[N / 2],
+                                                                          const Tile& a, const Tile& b, int inner,
+                                                                          int columns) const {
     const int r = lane % 8, second = 8 * (lane / 8 % 2), third = 8 * (lane / 16);
     FWP_ROLLED (int k = 0; k < inner; k += 16) {
-      uint32_t A[2][4];
-      FWP_UNROLL (int part = 0; part < 2; ++part) {
-        const uint16_t* const from = a + part * plane;
-        if (A_TURNED) load_matrices_transposed(A[part], from + (k + third + r) * tile_ld + row + second);
-        else load_matrices(A[part], from + (row + second + r) * tile_ld + k + third);
-      }
+      uint32_t A[4];
+      if (A_TURNED) load_matrices_transposed(A, a.at + (k + third + r) * tile_ld + row + second);
+      else load_matrices(A, a.at + (row + second + r) * tile_ld + k + third);
+      const float power = a.powers[A_TURNED ? k / 16 * powers_ld + warp : powers_ld * warp + k / 16];
       FWP_UNROLL (int n = 0; n < N / 2; ++n) {
         if (16 * n >= columns) continue;
-        uint32_t B[2][4];
-        FWP_UNROLL (int part = 0; part < 2; ++part) {
-          const uint16_t* const from = b + part * plane;
-          if (B_TURNED) load_matrices(B[part], from + (16 * n + third + r) * tile_ld + k + second);
-          else load_matrices_transposed(B[part], from + (k + second + r) * tile_ld + 16 * n + third);
+        uint32_t B[4];
+        if (B_TURNED) load_matrices(B, b.at + (16 * n + third + r) * tile_ld + k + second);
+        else load_matrices_transposed(B, b.at + (k + second + r) * tile_ld + 16 * n + third);
+        const float unit = power * b.powers[B_TURNED ? n * powers_ld + k / 16 : k / 16 * powers_ld + n];
+        if (unit != units[n]) {
+          scale(sum, n, units[n] * undone(unit));
+          units[n] = unit;
         }
-        FWP_UNROLL (int h = 0; h < 2; ++h) {
-          float c[4] = {};
-          mma_bfloat16(c, A[1], B[0][2 * h], B[0][2 * h + 1]);
-          mma_bfloat16(c, A[0], B[1][2 * h], B[1][2 * h + 1]);
-          mma_bfloat16(c, A[0], B[0][2 * h], B[0][2 * h + 1]);
-          FWP_UNROLL (int i = 0; i < 4; ++i) sum[2 * n + h][i] += c[i];
-        }
+        mma_half(sum[2 * n], A, B[0], B[1]);
+        mma_half(sum[2 * n + 1], A, B[2], B[3]);
       }
     }
+  }
+  template <bool A_TURNED, bool B_TURNED, int N>
+  FWP_DEVICE void multiply(Strip<N>& sum, const Tile& a, const Tile& b, int inner, int columns) const {
+    Units<N> units;
+    begin<N>(units);
+    multiply<A_TURNED, B_TURNED>(sum, units, a, b, inner, columns);
+    end<N>(sum, units, columns);
   }
 };
 

@@ -13,7 +13,6 @@ FWP_DEVICE float power_for(float most, int to) {
   e = most == 0 ? 0 : e < -60 ? -60 : e > 100 ? 100 : e;
   return float_of(uint32_t(127 + to - 1 - e) << 23);
 }
-FWP_DEVICE float undone(float power) { return float_of((254u << 23) - bits_of(power)); }
 
 // What lies between a number and the halves nearest to it.
 FWP_DEVICE uint32_t rest_of(float a, float b, uint32_t high) {

@@ -9,7 +9,7 @@ struct OutputsBack : Forward {
   using Forward::Forward;
 
   FWP_DEVICE Matrix rows_gradient(int i) const { return of_keys(c.grad_rows, i); }
-  FWP_DEVICE Matrix state_gradient(int i) const { return state_of(c.grad_states, i); }
+  FWP_DEVICE Matrix state_gradient(int i) const { return state_of(c.grad_states, i - 1); }
   FWP_DEVICE bool has_gradient(int i) const { return i < chunks_of(c) || c.grad_W; }  // of the state before chunk i
   FWP_DEVICE float* written_gradient(int i) const {
     return own(c.grad_written, int64_t(key_rows(c)) * columns_of(c)) + int64_t(chunk) * i * columns_of(c);
@@ -117,7 +117,7 @@ struct OutputsBack : Forward {
   }
   // Adds what decays of pairs get: M of decay.cuh.
   FWP_DEVICE void note_pairs(Strip<8>& p, Strip<8>& e, int k, int rows, int columns) const {
-    float* const square = reinterpret_cast<float*>(s.x);
+    float* const square = reinterpret_cast<float*>(s.x.at);
     if (owns(rows))
       FWP_UNROLL (int n = 0; n < 8; ++n)
         FWP_UNROLL (int r = 0; r < 4; ++r) {

@@ -6,16 +6,19 @@
 
 namespace fwp::gpu {
 
-constexpr int rows_of_block = 4 * (most_threads / 32);  // one after the other, 4 for each warp
+constexpr int rows_of_block = 16;  // those of a block of halves; a warp has every fourth one
 
 FWP_BOTH int rows_of_head(const Call& c) { return query_rows(c) + key_rows(c); }
 FWP_BOTH int row_blocks_of_head(const Call& c) { return (rows_of_head(c) + rows_of_block - 1) / rows_of_block; }
-// Shared memory of a block: each warp has, in the backward, the gradient of phi, and x and phi.
+// Shared memory of a block: each warp has, in the backward, the gradient of phi, and x and phi. In the forward, the
+// largest feature of each row follows.
 FWP_BOTH int gradient_floats(const Call& c, bool back) { return back ? round_up(c.d_dot, 4) : 0; }
 FWP_BOTH int row_floats(const Call& c, bool back) {
-  return gradient_floats(c, back) + round_up(2 * c.d_key + c.d_dot, 4);
+  return gradient_floats(c, back) + round_up(2 * c.d_key, 4) + features_of(c);
 }
-FWP_BOTH int rows_bytes(const Call& c, bool back) { return most_threads / 32 * 4 * row_floats(c, back); }
+FWP_BOTH int rows_bytes(const Call& c, bool back) {
+  return 4 * (most_threads / 32 * row_floats(c, back) + (back ? 0 : rows_of_block));
+}
 
 struct FeatureRow : Head {
   const bool of_query;
@@ -27,7 +30,7 @@ struct FeatureRow : Head {
         rows(of_query ? query_rows(call) : key_rows(call)), length(of_query ? c.targets : c.sources) {
     gradient = reinterpret_cast<float*>(shared_memory(rows_bytes(c, back))) + warp_index() * row_floats(c, back);
     x = gradient + gradient_floats(c, back);
-    phi = x + 2 * c.d_key;
+    phi = x + round_up(2 * c.d_key, 4);
   }
 
   FWP_DEVICE bool is_empty() const { return token >= length || (!of_query && is_pad(token)); }
@@ -44,13 +47,52 @@ struct FeatureRow : Head {
     sync_warp();
     return map.norm(empty, map.make());
   }
-  FWP_DEVICE void run() const {
+  FWP_DEVICE Matrix matrix() const {
+    const Halves& to = of_query ? c.phi_q : c.phi_k;
+    const int64_t first = int64_t(head) * rows * features_of(c);
+    return {{to.numbers + first, to.powers + first / (16 * 16)}, features_of(c)};
+  }
+  struct alignas(16) EightFloats {
+    float x[8];
+  };
+  FWP_DEVICE const EightFloats& eight_floats(int i) const { return reinterpret_cast<const EightFloats*>(phi)[i]; }
+  // Stores features with a power of their row; returns the largest one.
+  FWP_DEVICE float run() const {
     const float by = make();
-    const Pairs& to = of_query ? c.phi_q : c.phi_k;
-    const int64_t first = first_feature();
-    const Matrix row{{to.high + first, to.low + first}, features_of(c)};
-    const auto at = [&](int i) { return i < c.d_dot ? by * phi[i] : 0.f; };
-    Lanes().each(features_of(c) / 2, [&](int i) { row.put(0, 2 * i, {at(2 * i), at(2 * i + 1)}); });
+    const Matrix to = matrix();
+    const Lanes lanes;
+    FWP_ROLLED (int i = c.d_dot + lanes.lane; i < to.ld; i += 32) phi[i] = 0;
+    sync_warp();
+    float most = 0;
+    lanes.each(to.ld / 8, [&](int i) {
+      const EightFloats y = eight_floats(i);
+      FWP_UNROLL (int n = 0; n < 8; ++n) most = larger(most, absolute(y.x[n]));
+    });
+    FWP_UNROLL (int mask = 16; mask > 0; mask /= 2) most = larger(most, shuffle_xor(most, mask));
+    most *= absolute(by);
+    const float power = undone(power_of_block(most));
+    const float scaled = by * power;
+    lanes.each(to.ld / 8, [&](int i) {
+      const EightFloats x = eight_floats(i);
+      Eight y;
+      FWP_UNROLL (int n = 0; n < 4; ++n) y.w[n] = pack_halves(scaled * x.x[2 * n], scaled * x.x[2 * n + 1]);
+      put_eight(to.number(token, 8 * i), y);
+    });
+    return most;
+  }
+  // Gives them that of their block instead, whose largest number is `all`.
+  FWP_DEVICE void join(float most, float all) const {
+    const Matrix to = matrix();
+    const Lanes lanes;
+    const float power = power_of_block(all), by = power_of_block(most) * undone(power);
+    if (by != 1)
+      lanes.each(to.ld / 8, [&](int i) {
+        uint16_t* const at = to.number(token, 8 * i);
+        Eight y = eight(at);
+        FWP_UNROLL (int n = 0; n < 4; ++n) y.w[n] = pack_halves(by * first_half(y.w[n]), by * second_half(y.w[n]));
+        put_eight(at, y);
+      });
+    if (token % 16 == 0) lanes.each(to.ld / 16, [&](int i) { to.at.powers[to.block(token, 16 * i)] = power; });
   }
   FWP_DEVICE void run_back() const {
     if (token >= length) return;
@@ -71,21 +113,30 @@ struct FeatureRow : Head {
   }
 };
 
-// Calls f(row) for the rows of this warp.
+// Calls f(row, its number in the block) for the rows of this warp.
 template <class F> FWP_DEVICE void each_row(const Call& c, bool back, F f) {
   const int blocks = row_blocks_of_head(c), head = block_index() / blocks;
-  const int first = block_index() % blocks * rows_of_block, rows = rows_of_head(c);
-  FWP_ROLLED (int n = first + warp_index(); n < first + rows_of_block && n < rows; n += most_threads / 32) {
-    f(FeatureRow(c, head, n, back));
+  const int first = block_index() % blocks * rows_of_block;
+  FWP_ROLLED (int i = warp_index(); i < rows_of_block; i += most_threads / 32) {
+    f(FeatureRow(c, head, first + i, back), i);
     sync_warp();
   }
 }
 
 FWP_KERNEL(most_threads, 8) rows_kernel(FWP_CONSTANT Call c) {
-  each_row(c, false, [](const FeatureRow& row) { row.run(); });
+  const int bytes = rows_bytes(c, false);
+  float* const most = reinterpret_cast<float*>(shared_memory(bytes) + bytes) - rows_of_block;
+  each_row(c, false, [&](const FeatureRow& row, int i) {
+    const float y = row.run();
+    if (thread_index() % 32 == 0) most[i] = y;
+  });
+  sync_block();
+  float all = most[0];
+  FWP_UNROLL (int i = 1; i < rows_of_block; ++i) all = larger(all, most[i]);
+  each_row(c, false, [&](const FeatureRow& row, int i) { row.join(most[i], all); });
 }
 FWP_KERNEL(most_threads, 8) rows_back_kernel(FWP_CONSTANT Call c) {
-  each_row(c, true, [](const FeatureRow& row) { row.run_back(); });
+  each_row(c, true, [](const FeatureRow& row, int) { row.run_back(); });
 }
 
 }  // namespace fwp::gpu

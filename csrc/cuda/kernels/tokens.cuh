@@ -21,12 +21,13 @@ FWP_DEVICE void store(Type type, void* to, int64_t i, float x) {
 FWP_DEVICE Float2 load_two(Type type, const void* from, int64_t i) {
   if (type == Type::float32) return {load(type, from, i), load(type, from, i + 1)};
   const uint32_t x = *reinterpret_cast<const uint32_t*>(static_cast<const uint16_t*>(from) + i);
-  return type == Type::float16 ? Float2{from_half(uint16_t(x)), from_half(uint16_t(x >> 16))} : both(x);
+  return type == Type::float16 ? Float2{first_half(x), second_half(x)}
+                               : Float2{float_of(x << 16), float_of(x & 0xffff0000u)};
 }
 FWP_DEVICE void store_two(Type type, void* to, int64_t i, Float2 x) {
   if (type == Type::float32) return store(type, to, i, x.x), store(type, to, i + 1, x.y);
   *reinterpret_cast<uint32_t*>(static_cast<uint16_t*>(to) + i) =
-      type == Type::float16 ? to_half(x.x) | uint32_t(to_half(x.y)) << 16 : high_pair(x);
+      type == Type::float16 ? pack_halves(x.x, x.y) : pack_bfloat16s(x.x, x.y);
 }
 
 struct Head {
@@ -49,7 +50,7 @@ struct Head {
 
 // Shared memory of a block. Vectors have a number for each row of a tile, which is one for each key of the chunk.
 struct Shared {
-  Tile x, y, p;
+  Tile x, y, p;                      // two tiles each
   float *beta, *keep, *rate, *sums;  // what it is written with (0 for pads), what it leaves of earlier writes
   float* decay;                      // [64][65], see decay.cuh
 
@@ -59,8 +60,10 @@ struct Shared {
       pointer = reinterpret_cast<std::remove_reference_t<decltype(pointer)>>(base + used);
       used += bytes;
     };
-    const int rows = block_rows(c), tile_bytes = 2 * int(sizeof(uint16_t)) * rows * tile_ld;
-    take(x, tile_bytes), take(y, tile_bytes), take(p, tile_bytes);
+    const int rows = block_rows(c), tiles_bytes = 2 * int(sizeof(uint16_t)) * rows * tile_ld;
+    take(x.at, tiles_bytes), take(y.at, tiles_bytes), take(p.at, tiles_bytes);
+    constexpr int powers_bytes = 2 * int(sizeof(float)) * powers_ld * powers_ld;
+    take(x.powers, powers_bytes), take(y.powers, powers_bytes), take(p.powers, powers_bytes);
     take(beta, 4 * rows), take(keep, 4 * rows), take(rate, 4 * rows), take(sums, 4 * rows);
     take(decay, decays(c.rule) ? 4 * decay_floats : 0);
     return used;
@@ -98,19 +101,19 @@ struct Tokens : Head, Products {
   FWP_DEVICE bool owns(int rows) const { return row < rows; }  // whether this warp has some of so many rows
 
   // The part of a matrix (rows, columns) of the group's heads that belongs to this one.
-  FWP_DEVICE Matrix own(const Pairs& x, int64_t rows, int columns) const {
+  FWP_DEVICE Matrix own(const Halves& x, int64_t rows, int columns) const {
     const int64_t i = head * rows * columns;
-    return {{x.high + i, x.low + i}, columns};
+    return {{x.numbers + i, x.powers + i / (16 * 16)}, columns};
   }
   FWP_DEVICE float* own(float* x, int64_t size) const { return x + head * size; }
   FWP_DEVICE Matrix phi_q(int i) const { return own(c.phi_q, query_rows(c), features_of(c)).from(chunk * i, 0); }
   FWP_DEVICE Matrix phi_k(int i) const { return own(c.phi_k, key_rows(c), features_of(c)).from(chunk * i, 0); }
   FWP_DEVICE Matrix inverse(int i) const { return own(c.inverse, chunks_of(c) * chunk, chunk).from(chunk * i, 0); }
-  FWP_DEVICE Matrix state_of(const Pairs& x, int i) const {
-    return own(x, int64_t(chunks_of(c) + 1) * features_of(c), columns_of(c)).from(i * features_of(c), 0);
+  FWP_DEVICE Matrix state_of(const Halves& x, int i) const {
+    return own(x, int64_t(chunks_of(c)) * features_of(c), columns_of(c)).from(i * features_of(c), 0);
   }
   FWP_DEVICE Matrix state(int i) const { return state_of(c.states, i); }
-  FWP_DEVICE Matrix of_keys(const Pairs& x, int i) const {
+  FWP_DEVICE Matrix of_keys(const Halves& x, int i) const {
     return own(x, key_rows(c), columns_of(c)).from(chunk * i, 0);
   }
   FWP_DEVICE Matrix written(int i) const { return of_keys(c.written, i); }
@@ -144,7 +147,9 @@ struct Tokens : Head, Products {
   // that copy them are short code: blocks that begin wait for every instruction to come from memory.
   static constexpr int passing_bytes = 4 * (chunk + 4);
   static_assert(passing_bytes <= 2 * int(sizeof(uint16_t)) * tile_ld);
-  static FWP_DEVICE char* passing_row(Tile tile, int r) { return reinterpret_cast<char*>(tile) + r * passing_bytes; }
+  static FWP_DEVICE char* passing_row(const Tile& tile, int r) {
+    return reinterpret_cast<char*>(tile.at) + r * passing_bytes;
+  }
   // Calls f(row, piece) for own rows of so many pieces, neighbouring pieces from neighbouring lanes.
   template <class F> FWP_DEVICE void each_piece(int pieces, F f) const {
     int across = 32;
@@ -193,9 +198,10 @@ struct Tokens : Head, Products {
     });
   }
   // What a key would write if nothing was corrected, over beta where that is multiplied with it: its value, which has
-  // been fetched; for z, 1.
+  // been fetched; for z, 1 in two columns, so that their gradient can be two numbers (forward.cuh, put_norm_gradient).
   FWP_DEVICE Float2 value(const Slice& x, Tile values, int key, int column) const {
-    return x.is_z ? Float2{column == 0 ? 1.f : 0.f, 0.f} : passing(values, key, column);
+    const float of_z = column == 0 ? 1.f : 0.f;
+    return x.is_z ? Float2{of_z, of_z} : passing(values, key, column);
   }
   // What it is multiplied with.
   FWP_DEVICE float strength(const Slice& x, int key) const {
@@ -203,40 +209,36 @@ struct Tokens : Head, Products {
   }
   FWP_DEVICE bool corrected(const Slice& x) const { return corrects(c.rule) && !x.is_z; }
 
-  // Half a tile: 32 columns or rows of it, for part i of what is staged.
-  static constexpr int half = chunk / 2;
-  static FWP_DEVICE Tile half_columns(Tile x, int i) { return x + i % 2 * half; }
-  static FWP_DEVICE Tile half_rows(Tile x, int i) { return x + i % 2 * half * tile_ld; }
-  static FWP_DEVICE int halves(int inner) { return (inner + half - 1) / half; }
-  static FWP_DEVICE int half_part(int inner, int i) { return inner - half * i < half ? inner - half * i : half; }
-
   // sum += A S over all features: A has `rows` rows of tokens, S a row for each feature. Leaves shared memory free.
   template <int N> FWP_DEVICE void read_state(Strip<N>& sum, const Matrix& a, int rows, const Matrix& state,
                                               int columns) const {
-    const int inner = features_of(c);
+    Units<N> units;
+    begin<N>(units);
     each_staged(
-        halves(inner),
+        feature_tiles(),
         [&](int f) {
-          stage(half_columns(s.x, f), a.from(0, half * f), rows, half_part(inner, f));
-          stage(half_rows(s.y, f), state.from(half * f, 0), half_part(inner, f), columns);
+          stage(turn(s.x, f), a.from(0, chunk * f), rows, width(f));
+          stage(turn(s.y, f), state.from(chunk * f, 0), width(f), columns);
         },
         [&](int f) {
-          if (owns(rows))
-            multiply<false, false>(sum, half_columns(s.x, f), half_rows(s.y, f), half_part(inner, f), columns);
+          if (owns(rows)) multiply<false, false>(sum, units, turn(s.x, f), turn(s.y, f), width(f), columns);
         });
+    end<N>(sum, units, columns);
   }
   // sum += A B^T over all features, or all columns of a slice: both have rows of tokens. Leaves shared memory free.
   FWP_DEVICE void meet(Strip<8>& sum, const Matrix& a, int rows, const Matrix& b, int columns, int inner) const {
-    each_staged(
-        halves(inner),
-        [&](int f) {
-          stage(half_columns(s.x, f), a.from(0, half * f), rows, half_part(inner, f));
-          stage(half_columns(s.y, f), b.from(0, half * f), columns, half_part(inner, f));
-        },
-        [&](int f) {
-          if (owns(rows))
-            multiply<false, true>(sum, half_columns(s.x, f), half_columns(s.y, f), half_part(inner, f), columns);
-        });
+    Units<8> units;
+    begin<8>(units);
+    each_staged((inner + chunk - 1) / chunk,
+                [&](int f) {
+                  stage(turn(s.x, f), a.from(0, chunk * f), rows, part(inner, f));
+                  stage(turn(s.y, f), b.from(0, chunk * f), columns, part(inner, f));
+                },
+                [&](int f) {
+                  if (owns(rows))
+                    multiply<false, true>(sum, units, turn(s.x, f), turn(s.y, f), part(inner, f), columns);
+                });
+    end<8>(sum, units, columns);
   }
 };
 

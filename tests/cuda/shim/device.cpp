@@ -15,7 +15,7 @@
 namespace fwp::gpu::shim {
 namespace {
 
-constexpr int warp_size = 32, most_threads = 1024, copied_bytes = 16;
+constexpr int warp_size = 32, most_threads = 1024;
 constexpr std::size_t margin = 64 * 1024;
 constexpr unsigned char poison = 0xff;  // NaN as half, bfloat16 and float
 constexpr unsigned char untouched = 0xa5;
@@ -30,6 +30,7 @@ struct Thread {
   struct Copy {
     char* to;
     const void* from;
+    int bytes;
   };
   std::vector<Copy> copies;  // under way
 };
@@ -73,16 +74,13 @@ void entry() {
   std::abort();
 }
 
-void mma(Thread* warp, bool halves) {
+void mma(Thread* warp) {
   float A[product_rows][most_products], B[most_products][product_columns], C[product_rows][product_columns];
   for (int l = 0; l < warp_size; ++l) {
     const int g = l / 4, t = l % 4;
     const Lane& lane = warp[l].lane;
     for (int half = 0; half < 2; ++half) {
-      const auto number = [&](int i) {
-        const uint16_t bits = uint16_t(lane.in[i] >> 16 * half);
-        return halves ? from_half(bits) : from_bfloat16(bits);
-      };
+      const auto number = [&](int i) { return from_half(uint16_t(lane.in[i] >> 16 * half)); };
       for (int i = 0; i < 4; ++i) A[g + 8 * (i & 1)][2 * t + half + 8 * (i >> 1)] = number(i);
       for (int i = 0; i < 2; ++i) B[2 * t + half + 8 * i][g] = number(4 + i);
     }
@@ -138,9 +136,8 @@ void exchange(Op op, Thread* warp) {
         warp[l].lane.out[0] = warp[source].lane.in[0];
       }
       break;
-    case Op::mma_bfloat16:
     case Op::mma_half:
-      mma(warp, op == Op::mma_half);
+      mma(warp);
       break;
     case Op::load_matrices:
     case Op::load_matrices_transposed:
@@ -303,21 +300,21 @@ void note_access(const void* address, int bytes, bool write) {
   check_for_races(m.current, false, address, bytes, write);
 }
 
-void start_copy(void* to, const void* from) {
+void start_copy(void* to, const void* from, int bytes) {
   Machine& m = machine();
   char* at = static_cast<char*>(to);
-  if (at < m.shared || at + copied_bytes > m.shared + m.shared_bytes) fail("a copy goes to outside of shared memory");
-  if (reinterpret_cast<std::uintptr_t>(to) % copied_bytes || reinterpret_cast<std::uintptr_t>(from) % copied_bytes)
-    fail("a copy is not 16-byte aligned");
-  if (races::watched) note_access(from, copied_bytes, false), note_access(to, copied_bytes, true);
-  std::memset(to, poison, copied_bytes);
-  m.threads[m.current].copies.push_back({at, from});
+  if (at < m.shared || at + bytes > m.shared + m.shared_bytes) fail("a copy goes to outside of shared memory");
+  if (reinterpret_cast<std::uintptr_t>(to) % bytes || reinterpret_cast<std::uintptr_t>(from) % bytes)
+    fail("a copy is not aligned to its bytes");
+  if (races::watched) note_access(from, bytes, false), note_access(to, bytes, true);
+  std::memset(to, poison, bytes);
+  m.threads[m.current].copies.push_back({at, from, bytes});
 }
 void finish_copies() {
   std::vector<Thread::Copy>& copies = machine().threads[machine().current].copies;
   for (const Thread::Copy& copy : copies) {
-    if (races::watched) note_access(copy.to, copied_bytes, true);
-    std::memcpy(copy.to, copy.from, copied_bytes);
+    if (races::watched) note_access(copy.to, copy.bytes, true);
+    std::memcpy(copy.to, copy.from, copy.bytes);
   }
   copies.clear();
 }

@@ -33,7 +33,7 @@ struct Site {
 
 [[noreturn]] void fail(const char* message);
 
-enum class Op { sync_warp, shuffle, shuffle_xor, mma_bfloat16, mma_half, load_matrices, load_matrices_transposed };
+enum class Op { sync_warp, shuffle, shuffle_xor, mma_half, load_matrices, load_matrices_transposed };
 
 // What the lanes of a warp hand in and get back.
 struct Lane {
@@ -56,7 +56,7 @@ void meet_block(Site site);  // returns when all have called it
 void note_access(const void* address, int bytes, bool write);  // by the running thread; for races.h
 // A copy of the running thread may write at any time between these two. It does so in the second; until then NaN stands
 // there.
-void start_copy(void* to, const void* from);
+void start_copy(void* to, const void* from, int bytes);
 void finish_copies();
 int thread();
 int block();
@@ -169,22 +169,17 @@ inline float absolute(float x) { return std::fabs(x); }
 inline float square_root(float x) { return std::sqrt(x); }
 inline float larger(float x, float y) { return std::fmax(x, y); }
 
-inline void start_copy(void* to, const void* from) { shim::start_copy(to, from); }
+inline void start_copy(void* to, const void* from) { shim::start_copy(to, from, 16); }
+inline void start_copy_of_word(void* to, const void* from) { shim::start_copy(to, from, 4); }
 inline void copies_arrived() { shim::finish_copies(); }
 
-inline void multiply(shim::Op op, float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1, Site site) {
+inline void mma_half(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1, Site site = Site::here()) {
   shim::Lane& own = shim::lane();
   const uint32_t operands[6] = {a[0], a[1], a[2], a[3], b0, b1};
   std::memcpy(own.in, operands, sizeof operands);
   std::memcpy(own.in + 6, c, sizeof c);
-  shim::meet(op, site);
+  shim::meet(shim::Op::mma_half, site);
   std::memcpy(c, own.out, sizeof c);
-}
-inline void mma_bfloat16(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1, Site site = Site::here()) {
-  multiply(shim::Op::mma_bfloat16, c, a, b0, b1, site);
-}
-inline void mma_half(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1, Site site = Site::here()) {
-  multiply(shim::Op::mma_half, c, a, b0, b1, site);
 }
 inline void load_matrices(uint32_t (&x)[4], const void* row, Site site = Site::here()) {
   shim::Lane& own = shim::lane();

@@ -40,6 +40,7 @@ Translated translation_of(const void* kernel) {
   const auto found = kernels().find(symbol.dli_sname);
   if (found == kernels().end()) return nullptr;
   launched.insert(found->first);
+  running = -1;
   return found->second;
 }
 
