@@ -113,7 +113,8 @@ template <int ROWS, bool DPFP> struct Slabs : Head, Fragments {
     if constexpr (DPFP)
       FWP_ROLLED (int first = 0; first < c.d_key; first += chunk) start_slab(row_of_x(0) + first, ld_x, first);
   }
-  // The powers of rows; under DPFP, x times them in the place of x that was copied. A barrier before, and one follows.
+  // The powers of rows; under DPFP, x times them in the place of x that was copied. A barrier before. A
+  // thread has a row, also in make.
   FWP_DEVICE void scale_inputs() const {
     uint16_t* const x = row_of_x(thread);
     float largest;

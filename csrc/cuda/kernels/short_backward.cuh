@@ -54,7 +54,6 @@ template <int ROWS, bool CORRECTS, bool DECAYS, bool DPFP> struct ShortBackward 
     copies_arrived();
     sync_block();
     this->scale_inputs();
-    sync_block();
     Square p, a;  // without decay
     clear(p);
     if constexpr (CORRECTS) clear(a);

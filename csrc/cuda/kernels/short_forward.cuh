@@ -41,7 +41,6 @@ template <int ROWS, bool CORRECTS, bool DECAYS, bool DPFP> struct ShortForward :
     sync_block();
     this->scale_inputs();
     if (!CORRECTS) start_values(0);
-    sync_block();
     uint32_t P[tiles][4];
     float norm[2], rate[2];
     read(P, norm, rate);
