@@ -23,7 +23,7 @@ template <int ROWS, bool CORRECTS, bool DECAYS, bool DPFP> struct Short : Slabs<
 
   FWP_DEVICE Short(const Call& call, int head) : Base(call, head) {}
 
-  template <class Take> static FWP_BOTH void lay_vectors(Short* s, Take take) {
+  static FWP_BOTH void lay_vectors(Short* s, Parts& take) {
     float* unused;
     take(s ? s->of_q : unused, 4 * ROWS), take(s ? s->of_k : unused, 4 * ROWS);
     take(s ? s->beta : unused, 4 * ROWS), take(s ? s->most : unused, 32);

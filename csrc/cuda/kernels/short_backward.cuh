@@ -13,18 +13,14 @@ template <int ROWS, bool CORRECTS, bool DECAYS, bool DPFP> struct ShortBackward 
   using typename Base::Square;
   static constexpr bool gated = DECAYS && !CORRECTS;  // P is made of what keys are written with, too
   static constexpr int plane = ROWS * tile_ld, gradient_ld = ROWS + 1;
-  uint16_t *values, *e,
-      *inverse;  // values and gradients of outputs, later of features; P, later its gradient; T, later
-  // the gradient of A
+  uint16_t* values;  // and gradients of outputs; later gradients of features
+  uint16_t* e;  // P, later its gradient
+  uint16_t* inverse;  // T, later the gradient of A
   float *norm_q, *norm_k, *factor_q, *factor_k;  // by what features, and the staged gradients of x, are multiplied
   float *sums, *gains, *kept;  // for each key
 
   FWP_BOTH static int lay(ShortBackward* s, char* base, const Call& c) {
-    int used = 0;
-    const auto take = [&](auto*& pointer, int bytes) {
-      pointer = reinterpret_cast<std::remove_reference_t<decltype(pointer)>>(base + used);
-      used += bytes;
-    };
+    Parts take{base};
     uint16_t* unused;
     float* none;
     take(s ? s->phi : unused, 2 * 2 * plane), take(s ? s->values : unused, 2 * 2 * plane),
@@ -36,7 +32,7 @@ template <int ROWS, bool CORRECTS, bool DECAYS, bool DPFP> struct ShortBackward 
     take(s ? s->sums : none, 4 * ROWS), take(s ? s->gains : none, 4 * ROWS);
     take(s ? s->kept : none, DECAYS ? 4 * ROWS : 0);
     take(s ? s->x : unused, DPFP ? 2 * 2 * ROWS * x_ld(c) : 0);  // the last one, see short_forward.cuh
-    return used;
+    return take.used;
   }
   FWP_DEVICE ShortBackward(const Call& call, int head) : Base(call, head) {
     lay(this, shared_memory(lay(nullptr, nullptr, call)), call);
@@ -131,6 +127,16 @@ template <int ROWS, bool CORRECTS, bool DECAYS, bool DPFP> struct ShortBackward 
     return power;
   }
 
+  // Own rows of X^T B, of the tiles of X from `begin` on; those before are zero.
+  FWP_DEVICE void multiply_turned(Strip<8>& u, const uint16_t* x, int ld, int begin, const uint16_t* b) const {
+    clear(u);
+    FWP_UNROLL (int m = 0; m < tiles; ++m) {
+      if (m < tiles - 1 && m < begin) continue;
+      uint32_t A[4];
+      this->left_turned(A, x, ld, row, 16 * m);
+      this->add_row(u, A, b, 16 * m);
+    }
+  }
   // Gradients of values, by 64 columns; h = G U^T and l = dR U^T.
   FWP_DEVICE void values_back(Square& h, Square& l, float (&gain)[2], float p_power) const {
     uint16_t *const v = values, *const grad = values + plane;
@@ -168,25 +174,13 @@ template <int ROWS, bool CORRECTS, bool DECAYS, bool DPFP> struct ShortBackward 
         this->left(A, grad, tile_ld, row, k);
         meet_row(h, A, v, k, last);
       }
-      clear(u);
-      FWP_UNROLL (int m = 0; m < tiles; ++m) {
-        if (m < tiles - 1 && m < begin) continue;
-        uint32_t A[4];
-        this->left_turned(A, e, tile_ld, row, 16 * m);
-        this->add_row(u, A, grad, 16 * m);
-      }
+      multiply_turned(u, e, tile_ld, begin, grad);
       const float back = g_unit * undone(p_power);
       float by[2] = {back, back};
       if constexpr (CORRECTS) {
         this->put(phi, tile_ld, u);
         sync_block();
-        clear(u);
-        FWP_UNROLL (int m = 0; m < tiles; ++m) {
-          if (m < tiles - 1 && m < warp) continue;
-          uint32_t A[4];
-          this->left_turned(A, inverse, square_ld, row, 16 * m);
-          this->add_row(u, A, phi, 16 * m);
-        }
+        multiply_turned(u, inverse, square_ld, warp, phi);
         FWP_UNROLL (int k = 0; k < 4; ++k) {
           uint32_t A[4];
           pack_operand(A, u[2 * k], u[2 * k + 1]);

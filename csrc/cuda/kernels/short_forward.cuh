@@ -13,11 +13,7 @@ template <int ROWS, bool CORRECTS, bool DECAYS, bool DPFP> struct ShortForward :
   uint16_t* v;  // values; what is written in their place
 
   FWP_BOTH static int lay(ShortForward* s, char* base, const Call& c) {
-    int used = 0;
-    const auto take = [&](auto*& pointer, int bytes) {
-      pointer = reinterpret_cast<std::remove_reference_t<decltype(pointer)>>(base + used);
-      used += bytes;
-    };
+    Parts take{base};
     uint16_t* unused;
     // x becomes outputs and, of T, what halves leave; phi becomes T.
     int inputs = tile_ld;
@@ -26,7 +22,7 @@ template <int ROWS, bool CORRECTS, bool DECAYS, bool DPFP> struct ShortForward :
     take(s ? s->phi : unused, 2 * 2 * ROWS * tile_ld), take(s ? s->v : unused, 2 * ROWS * tile_ld);
     Base::lay_vectors(s, take);
     take(s ? s->x : unused, 2 * ROWS * inputs);  // the last one: the compiler knows where all others begin
-    return used;
+    return take.used;
   }
   FWP_DEVICE ShortForward(const Call& call, int head) : Base(call, head) {
     lay(this, shared_memory(lay(nullptr, nullptr, call)), call);

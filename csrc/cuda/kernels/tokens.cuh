@@ -48,6 +48,17 @@ struct Head {
   }
 };
 
+// Gives parts of shared memory, one behind the other.
+struct Parts {
+  char* base;
+  int used = 0;  // bytes
+
+  template <class T> FWP_BOTH void operator()(T*& pointer, int bytes) {
+    pointer = reinterpret_cast<T*>(base + used);
+    used += bytes;
+  }
+};
+
 // Shared memory of a block. Vectors have a number for each row of a tile, which is one for each key of the chunk.
 struct Shared {
   Tile x, y, p;                      // two tiles each
@@ -55,18 +66,14 @@ struct Shared {
   float* decay;                      // [64][65], see decay.cuh
 
   FWP_BOTH int lay(char* base, const Call& c) {
-    int used = 0;
-    const auto take = [&](auto*& pointer, int bytes) {
-      pointer = reinterpret_cast<std::remove_reference_t<decltype(pointer)>>(base + used);
-      used += bytes;
-    };
+    Parts take{base};
     const int rows = block_rows(c), tiles_bytes = 2 * int(sizeof(uint16_t)) * rows * tile_ld;
     take(x.at, tiles_bytes), take(y.at, tiles_bytes), take(p.at, tiles_bytes);
     constexpr int powers_bytes = 2 * int(sizeof(float)) * powers_ld * powers_ld;
     take(x.powers, powers_bytes), take(y.powers, powers_bytes), take(p.powers, powers_bytes);
     take(beta, 4 * rows), take(keep, 4 * rows), take(rate, 4 * rows), take(sums, 4 * rows);
     take(decay, decays(c.rule) ? 4 * decay_floats : 0);
-    return used;
+    return take.used;
   }
 };
 
