@@ -1,30 +1,17 @@
 """Finds options of a site that contradict each other or have no meaning there."""
 
 from collections.abc import Iterator
-from typing import NamedTuple
 
 from .feature_maps import FEATURE_MAPS, RandomFeatures
+from .memories import MEMORIES, every_row
 from .ops.call import CORRECTING
+from .option import Contradiction
 from .options import OPTIONS, SITES, SiteOptions
-
-
-class Contradiction(NamedTuple):
-    """An option that contradicts another one, or the site.
-
-    Attributes:
-        options: its name, and that of the option that it contradicts, if there is one.
-        why: the reason.
-        expected: what the first option can be instead.
-    """
-
-    options: tuple[str, ...]
-    why: str
-    expected: str
 
 
 def contradiction(options: SiteOptions, site: str) -> Contradiction | None:
     """Returns the first option that would have no effect at this site, or that cannot work with the other options."""
-    of_fast_weights = (_of_the_map, _of_the_rule, _of_the_window, _of_the_fast_net)
+    of_fast_weights = (_of_the_map, _of_the_rule, _of_the_memory)
     for check in (_of_the_site, *(() if options.is_softmax else of_fast_weights)):
         if (wrong := next(check(options, site), None)) is not None:
             return wrong
@@ -72,40 +59,15 @@ def _of_the_rule(options: SiteOptions, site: str) -> Iterator[Contradiction]:
         yield Contradiction(("passes", "update_rule"), "a sum has no order", "one, or another rule")
 
 
-def _of_the_window(options: SiteOptions, site: str) -> Iterator[Contradiction]:
-    if options.window is None:
-        return
-    if options.has_fast_net:
-        yield Contradiction(("window", _net_option(options)), "this net is read at every position", "left out")
-    if options.update_rule != "sum":
-        why = "what is read in the window and before it is added up"
-        yield Contradiction(("window", "update_rule"), why, "left out, or the rule sum")
-    if options.chosen_normalizer != "attention":
-        why = "what is read in the window and before it is divided by the sum of both weights"
-        if options.normalizer == "auto":  # an output norm has chosen another
-            yield Contradiction(("window", "output_norm"), why, "left out, or no output norm")
-        yield Contradiction(("window", "normalizer"), why, "left out, or the normaliser auto or attention")
-
-
-def _of_the_fast_net(options: SiteOptions, site: str) -> Iterator[Contradiction]:
-    if options.fast_net_depth is not None and options.fast_net != "mlp":
-        yield Contradiction(("fast_net_depth", "fast_net"), "only the net mlp has blocks", "left out, or the net mlp")
-    if not options.has_fast_net:
-        return
-    option = _net_option(options)
-    rule = "sum" if options.fast_net == "fwp1991" else "delta"
-    if options.update_rule != rule:
-        expected = f"{rule}, or {option.replace('_', '-')} {OPTIONS[option].default}"
-        yield Contradiction(
-            ("update_rule", option), f"all matrices of this net are written by the {rule} rule", expected
-        )
-    if options.normalizes[1]:
-        why = f"these nets accumulate no keys, which {options.chosen_normalizer} divides by"
-        yield Contradiction(("normalizer", option), why, "auto, sum, l2 or none")
-    if options.beta_range != "0-1":
-        yield Contradiction(("beta_range", option), "the strengths of these nets lie in [0, 1]", "0-1")
-
-
-def _net_option(options: SiteOptions) -> str:
-    """Returns the option that chooses a fast net or feedback."""
-    return "fast_net" if options.fast_net != "linear" else "recurrent"
+def _of_the_memory(options: SiteOptions, site: str) -> Iterator[Contradiction]:
+    chosen = [option for memory in MEMORIES if (option := memory.chosen_by(options))]
+    if len(chosen) > 1:
+        yield Contradiction((chosen[1], chosen[0]), "each of the two chooses a memory", "left out")
+    read = {row.name for row in options.memory.rows()}
+    for row in every_row():
+        if row.name not in read and getattr(options, row.name) != row.default:
+            nets = (memory for memory in MEMORIES if not memory.__subclasses__())
+            readers = [memory.__name__ for memory in nets if row in memory.rows()]
+            why = f"this is an option of the memory {' or '.join(readers)}"
+            yield Contradiction((row.name,), why, str(row.default).lower())
+    yield from options.memory.contradictions(options)

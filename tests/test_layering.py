@@ -20,8 +20,10 @@ mends
 config checkpoint_model compat
 checkpoint_content layers
 upgrades
-contradictions kinds memories
+contradictions kinds
 options
+memories
+option
 ops
 feature_maps
 _operator

@@ -5,12 +5,11 @@ import math
 from torch import Tensor
 
 from ..feature_maps import FeatureMap
-from ..memories import Features, Memory, Sizes, State, build_memory
+from ..memories import Features, Memory, Sizes, State
 from ..ops.state import checked, zeros
-from ..options import SiteOptions
-from .head_norm import HeadNorm
+from ..options import OPTIONS, SiteOptions
+from .parts import PARTS
 from .projections import Projections, head_width
-from .query_key_norm import QueryKeyNorm
 from .short_convolution import CONVOLVED, STATES, History
 
 
@@ -24,8 +23,9 @@ class MemoryAttention(Projections):
         State: the named tuple that one call hands to the next.
         keeps_history: whether the state has inputs of convolutions.
 
-    Parameters: those of the projections; one scale per head in ``qk_norm`` and one weight per value in ``output_norm``,
-    if chosen; those of ``memory``. A subclass sets ``dropout_module``, which drops retrieved values.
+    Parameters: those of the projections, of ``memory``, and of the chosen :mod:`.parts`, which are named as their
+    options: one scale per head in ``qk_norm`` and one weight per value in ``output_norm``. A subclass sets
+    ``dropout_module``, which drops retrieved values.
 
     Args:
         options: of the site, checked.
@@ -46,11 +46,13 @@ class MemoryAttention(Projections):
         if self.has_both_ways and num_heads % 2:
             raise ValueError(f"passes = 'both-ways' needs an even number of heads, got num_heads = {num_heads}")
         sizes = Sizes(self.source_dim, num_heads, self.head_dim, causal, self.gain)
-        self.memory: Memory = build_memory(options, features, sizes)
+        self.memory: Memory = options.memory(options, features, sizes)
         self.keeps_history = causal and options.conv_size is not None
         self.State = STATES[self.memory.State] if self.keeps_history else self.memory.State
-        self.qk_norm = None if options.qk_norm == "none" else QueryKeyNorm(num_heads, self.head_dim, self._variance())
-        self.output_norm = None if options.output_norm == "none" else HeadNorm(num_heads, self.head_dim)
+        for part in PARTS:
+            is_chosen = getattr(options, part.option) != OPTIONS[part.option].default
+            module = part(num_heads, self.head_dim, self._variance()) if is_chosen else None
+            self.register_module(part.option, module)
         self.start_projections(options.conv_size)
         self.memory.start_strengths()
 
@@ -66,29 +68,33 @@ class MemoryAttention(Projections):
 
     def queries(self, x: Tensor, pads: Tensor | None = None, history: History | None = None) -> Tensor:
         """Projects queries; pads and history as in :meth:`project`."""
-        return self._normed(self.project("q", x, pads, history))
+        return self._changed("queries and keys", self.project("q", x, pads, history))
 
     def writes(
         self, source: Tensor, pads: Tensor | None = None, history: History | None = None
     ) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
         """Projects keys, values and gates, the latter by name."""
-        k, v = self._normed(self.project("k", source, pads, history)), self.project("v", source, pads, history)
+        k = self._changed("queries and keys", self.project("k", source, pads, history))
+        v = self.project("v", source, pads, history)
         return k, v, {name: self.swap_layout(part) for name, part in self.memory("parts", source).items()}
 
     def output(self, out: Tensor, x: Tensor) -> Tensor:
         """Projects the outputs of heads, (B, T, H, d_value), to the result, in the layout and type of inputs x."""
-        if self.output_norm is not None:
-            out = self.output_norm(out)
+        out = self._changed("output", out)
         out = self.swap_layout(out).reshape(x.shape).to(x.dtype)  # features are float32 where x is half
         return self.out_proj(self.dropout_module(out))
 
     def weights(self, q: Tensor, k: Tensor, key_padding_mask: Tensor | None = None) -> Tensor | None:
         """Computes attention weights of projected queries, (B, H, T, S); None for a fast net."""
-        return self.memory("weights", self._normed(q), self._normed(k), key_padding_mask)
+        q, k = (self._changed("queries and keys", x) for x in (q, k))
+        return self.memory("weights", q, k, key_padding_mask)
 
-    def _normed(self, x: Tensor) -> Tensor:
-        """Normalises projected queries or keys (B, L, H, d_key) to a learned length, if the site has one."""
-        return x if self.qk_norm is None else self.qk_norm(x)
+    def _changed(self, place: str, x: Tensor) -> Tensor:
+        """Applies the chosen parts of a place (:mod:`.parts`) to x (B, L, H, d_key)."""
+        for part in PARTS:
+            if part.place == place and (module := getattr(self, part.option)) is not None:
+                x = module(x)
+        return x
 
     def nothing_written(self, rows: int, like: Tensor) -> State:
         """Returns an empty state, for inputs of the type and device of ``like``."""

@@ -5,10 +5,8 @@ from collections import namedtuple
 import torch
 from torch import Tensor, nn
 
-from ..memories import FAST_NETS, State
-from ..memories.window import WindowState
+from ..memories import MEMORIES, State
 from ..numerics import state_type
-from ..ops import FastWeights
 from ..ops.state import registered
 
 # The projections that have one.
@@ -82,5 +80,5 @@ def _with_history(state: type[State]) -> type[State]:
 
 
 # The state of a causal layer with convolutions, by that of its memory: its tensors, then what came before.
-STATES = {cls: _with_history(cls) for cls in (FastWeights, WindowState, *(net.State for net in FAST_NETS.values()))}
+STATES = {cls: _with_history(cls) for cls in dict.fromkeys(memory.State for memory in MEMORIES)}
 globals().update({cls.__name__: cls for cls in STATES.values()})  # so that pickle finds them

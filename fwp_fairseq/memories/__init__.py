@@ -1,24 +1,32 @@
-"""Memories of attention, a file each, and the function that chooses among them.
+"""Memories of attention, a file each; :data:`MEMORIES` finds them by their base class, in :mod:`.memory`.
 
 ``matrix`` is one fast weight matrix per head, ``window`` the latest positions in front of a matrix, ``fast_nets`` are
-nets whose weights are written at every position. :mod:`.memory` has their base class.
+nets whose weights are written at every position.
 """
 
+import importlib
+import pkgutil
+
 from ..ops.state import State, select
-from ..options import SiteOptions
+from ..option import Option
 from .fast_nets import FAST_NETS
 from .features import Features
 from .matrix import Matrix
 from .memory import Memory, Sizes
-from .window import Window
 
-__all__ = ["FAST_NETS", "Features", "Memory", "Sizes", "State", "build_memory", "select"]
+__all__ = ["FAST_NETS", "MEMORIES", "Features", "Matrix", "Memory", "Sizes", "State", "every_row", "select"]
+
+for _file in pkgutil.iter_modules(__path__):
+    importlib.import_module(f"{__name__}.{_file.name}")
 
 
-def build_memory(options: SiteOptions, features: Features, sizes: Sizes) -> Memory:
-    """Builds the memory that the options of a site choose; its features exist already, because they are drawn first."""
-    if options.window is not None:
-        return Window(options, features, sizes)
-    if options.has_fast_net:
-        return FAST_NETS[options.fast_net](options, features, sizes)
-    return Matrix(options, features, sizes)
+def _with_subclasses(cls: type) -> list[type]:
+    return [cls, *(part for subclass in cls.__subclasses__() for part in _with_subclasses(subclass))]
+
+
+MEMORIES: list[type[Memory]] = _with_subclasses(Memory)[1:]
+
+
+def every_row() -> list[Option]:
+    """Returns the rows of the options of all memories, each once."""
+    return list({row.name: row for memory in MEMORIES for row in memory.rows()}.values())

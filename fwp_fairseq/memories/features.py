@@ -4,7 +4,7 @@ from torch import Tensor, nn
 
 from ..feature_maps import FeatureMap, build_feature_map
 from ..ops.call import EPS, divide
-from ..options import SiteOptions
+from ..option import Options
 
 
 class Features(nn.Module):
@@ -23,7 +23,7 @@ class Features(nn.Module):
         explicit: whether PyTorch computes the features.
     """
 
-    def __init__(self, options: SiteOptions, d_key: int, heads: int, *, explicit: bool = False):
+    def __init__(self, options: Options, d_key: int, heads: int, *, explicit: bool = False):
         super().__init__()
         self.normalize_features, self.normalize_output = options.normalizes
         self.has_length_one = options.chosen_normalizer == "l2"

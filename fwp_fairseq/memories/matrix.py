@@ -7,7 +7,7 @@ from ..numerics import without_autocast
 from ..ops.both_ways import visible
 from ..ops.call import divide
 from ..ops.fast_weights import FUNCTIONS
-from ..options import SiteOptions
+from ..option import Options
 from .features import Features
 from .memory import Memory, Parts, Sizes
 
@@ -20,7 +20,7 @@ class Matrix(Memory):
     state.
     """
 
-    def __init__(self, options: SiteOptions, features: Features, sizes: Sizes):
+    def __init__(self, options: Options, features: Features, sizes: Sizes):
         super().__init__(options, features, sizes)
         self.has_both_ways = options.passes == "both-ways"
         self.decoding = ops.Decoding(

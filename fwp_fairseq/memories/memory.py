@@ -1,5 +1,6 @@
 """The base class of memories."""
 
+from collections.abc import Iterator
 from typing import Any, ClassVar, NamedTuple
 
 import torch
@@ -8,7 +9,7 @@ from torch import Tensor, nn
 from ..numerics import state_type
 from ..ops import STRENGTHS, Cache, FastWeights
 from ..ops.state import State, select, zeros
-from ..options import BETA_RANGES, SiteOptions
+from ..option import BETA_RANGES, Contradiction, Option, Options
 from .decay import Decay
 from .features import Features
 from .start import small, start
@@ -43,7 +44,8 @@ class Memory(nn.Module):
 
     A subclass defines :attr:`State`, the named tuple that it carries from one call to the next, :meth:`state_shapes`,
     :meth:`attend`, and :meth:`weights` if its output is a weighted sum of values. One that decodes lazily also defines
-    :meth:`_step`, and for cross-attention :meth:`_write` and :meth:`_read`.
+    :meth:`_step`, and for cross-attention :meth:`_write` and :meth:`_read`. Flags, layers and models find it by
+    :meth:`rows`, the options that it adds to the table, :meth:`chosen_by` and :meth:`contradictions`.
 
     Callers run these methods by a call of the module, ``memory("attend", q, k, v, parts)``: hooks that get parameters
     ready (pruning, weight norm, FSDP) run before a call and not before a method.
@@ -52,12 +54,14 @@ class Memory(nn.Module):
     of the keys; ``decay`` gives the gated delta rule its alpha. ``features`` has those of learned maps.
 
     Attributes:
+        accumulates_keys: whether the memory has the denominator of the normaliser ``attention``.
         slow: the projection that gives a fast net its further parts; None in other memories.
     """
 
     State: ClassVar[Any] = FastWeights
+    accumulates_keys: ClassVar[bool] = True
 
-    def __init__(self, options: SiteOptions, features: Features, sizes: Sizes):
+    def __init__(self, options: Options, features: Features, sizes: Sizes):
         super().__init__()
         self.options, self.features, self.sizes = options, features, sizes
         strengths = STRENGTHS[options.update_rule]
@@ -66,6 +70,26 @@ class Memory(nn.Module):
         self.beta_proj = nn.Linear(sizes.inputs, sizes.heads, bias=bias) if "beta" in strengths else None
         self.decay = Decay(sizes.inputs, sizes.heads) if "alpha" in strengths else None
         self.slow: nn.Linear | None = None
+
+    @classmethod
+    def rows(cls) -> tuple[Option, ...]:
+        """Returns the rows of the options that choose this memory or are read by it alone."""
+        return ()
+
+    @classmethod
+    def chosen_by(cls, options: Options) -> str | None:
+        """Returns the name of the option that chooses this memory; None if it is not chosen."""
+        return None
+
+    @classmethod
+    def contradictions(cls, options: Options) -> Iterator[Contradiction]:
+        """Yields options that cannot work with this memory, which the options choose."""
+        yield from ()
+
+    @classmethod
+    def resolved(cls, options: Options) -> dict[str, str | int]:
+        """Returns the options whose default the memory replaces by a number, with this number."""
+        return {}
 
     def map_entries(self) -> set[str]:
         """Returns the names of those entries of the state dict that belong to the feature map."""

@@ -12,6 +12,7 @@ W and a vector z, as without a window, into which a position is written when it 
 """
 
 import math
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import torch
@@ -24,7 +25,7 @@ from ..ops import state as states
 from ..ops import window as operator
 from ..ops.call import FastWeights
 from ..ops.decoding_native import fold
-from ..options import SiteOptions
+from ..option import Contradiction, Option, Options
 from .features import Features
 from .memory import Held, Memory, Parts, Sizes
 from .window_cache import WindowCache
@@ -72,7 +73,30 @@ class Window(Memory):
 
     State = WindowState
 
-    def __init__(self, options: SiteOptions, features: Features, sizes: Sizes):
+    @classmethod
+    def rows(cls) -> tuple[Option, ...]:
+        what = (
+            "the latest N positions are read by softmax attention, all earlier ones through fast weights; needs the "
+            "update rule sum (default: none)"
+        )
+        return (Option("window", "window", None, None, what, sites=("decoder",)),)
+
+    @classmethod
+    def chosen_by(cls, options: Options) -> str | None:
+        return None if options.window is None else "window"
+
+    @classmethod
+    def contradictions(cls, options: Options) -> Iterator[Contradiction]:
+        if options.update_rule != "sum":
+            why = "what is read in the window and before it is added up"
+            yield Contradiction(("window", "update_rule"), why, "left out, or the rule sum")
+        if options.chosen_normalizer != "attention":
+            why = "what is read in the window and before it is divided by the sum of both weights"
+            if options.normalizer == "auto":  # an output norm has chosen another
+                yield Contradiction(("window", "output_norm"), why, "left out, or no output norm")
+            yield Contradiction(("window", "normalizer"), why, "left out, or the normaliser auto or attention")
+
+    def __init__(self, options: Options, features: Features, sizes: Sizes):
         super().__init__(options, features, sizes)
         self.size = options.window
         self.weight = nn.Parameter(torch.zeros(sizes.heads, sizes.d_key))

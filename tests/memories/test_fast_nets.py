@@ -76,12 +76,12 @@ def test_values_and_gradients_are_those_of_loops_over_positions_and_heads(case):
 @pytest.mark.parametrize(
     "options, message",
     [
-        ({"fast_net": "gru"}, "fast_net = 'gru', expected one of linear, rnn, lstm, mlp, delta, fwp1991"),
+        ({"fast_net": "gru"}, "fast_net = 'gru', expected one of linear, delta, fwp1991, lstm, mlp, rnn"),
         ({"fast_net": "rnn", "causal": False}, "fast_net = 'rnn': this is an option of decoder .* expected linear"),
         ({"fast_net": "rnn", "update_rule": "sum"}, "update_rule = 'sum' contradicts fast_net = 'rnn': .* delta"),
         ({"fast_net": "fwp1991"}, "update_rule = 'delta' contradicts fast_net = 'fwp1991': .* expected sum"),
         ({"fast_net": "lstm", "normalizer": "both"}, "normalizer = 'both' contradicts fast_net = 'lstm': these"),
-        ({"fast_net_depth": 2}, "fast_net_depth = 2 contradicts fast_net = 'linear': only the net mlp has blocks"),
+        ({"fast_net_depth": 2}, "fast_net_depth = 2: this is an option of the memory Mlp; expected none"),
         ({"fast_net": "mlp", "fast_net_depth": 0}, "fast_net_depth = 0: there is none of that size; expected 1"),
     ],
     ids=str,

@@ -1,13 +1,13 @@
 """Fast nets in place of the one fast weight matrix: one file each, and the list of them."""
 
-from .delta_delta import DeltaDelta
-from .fast_net import FastNet
-from .fwp1991 import Fwp1991
-from .linear import Linear
-from .lstm import Lstm
-from .mlp import Mlp
-from .rnn import Rnn
+import importlib
+import pkgutil
 
-FAST_NETS: dict[str, type[FastNet]] = {net.name: net for net in (Linear, Rnn, Lstm, Mlp, DeltaDelta, Fwp1991)}
+from .fast_net import FastNet
+
+for _file in pkgutil.iter_modules(__path__):
+    importlib.import_module(f"{__name__}.{_file.name}")
+
+FAST_NETS: dict[str, type[FastNet]] = {net.name: net for net in FastNet.nets()}
 
 __all__ = ["FAST_NETS", "FastNet"]

@@ -28,7 +28,7 @@ class DeltaDelta(FastNet):
     maps are its own. The site's v is the part of the first matrix's values that becomes the value of the second.
     """
 
-    name = "delta"
+    name, title = "delta", "Delta-Delta Net, a matrix writes a second one"
     State = DeltaDeltaState
 
     def build(self) -> None:

@@ -1,6 +1,7 @@
 """The base class of fast nets: the parts that the slow net gives them, states, and the loop over positions."""
 
 import math
+from collections.abc import Iterator
 from functools import partial
 from typing import ClassVar, NamedTuple
 
@@ -12,11 +13,11 @@ from ...numerics import state_type, without_autocast
 from ...ops.call import STRENGTHS
 from ...ops.recurrence import keep
 from ...ops.state import State
-from ...options import SiteOptions
+from ...option import Contradiction, Option, Options
 from ..features import Features
 from ..memory import Memory, Parts, Sizes
 from ..start import start
-from .feedback import Feedback
+from .feedback import ACTIVATIONS, Feedback
 
 
 class Run(NamedTuple):
@@ -42,11 +43,59 @@ class FastNet(Memory):
     Parameters: ``slow`` gives the further parts, without bias; those of width 1 are write strengths and start at about
     a half, the others are initialised as the site's own projections of the same width. ``feedback`` is described
     there.
+
+    Attributes:
+        name: the value of the option ``fast_net`` that chooses the net.
+        title: what the help says of it.
+        rule: the update rule that writes its matrices.
+        own_rows: the rows of options that no other net reads.
     """
 
-    name: ClassVar[str]
+    name: ClassVar[str | None] = None
+    title: ClassVar[str]
+    rule: ClassVar[str] = "delta"
+    own_rows: ClassVar[tuple[Option, ...]] = ()
+    accumulates_keys = False
 
-    def __init__(self, options: SiteOptions, features: Features, sizes: Sizes):
+    @classmethod
+    def nets(cls) -> list[type["FastNet"]]:
+        """Returns all nets, the default first."""
+        return sorted(FastNet.__subclasses__(), key=lambda net: net.name != "linear")
+
+    @classmethod
+    def rows(cls) -> tuple[Option, ...]:
+        nets, sites = cls.nets(), ("decoder",)
+        others = "; ".join(f"by {net.rule}: {net.name}" for net in nets if net.rule != FastNet.rule)
+        what = f"the net that is written at each position, by the update rule {FastNet.rule} ({others})"
+        feedback = (
+            "the previous position's output, projected, is added to queries, keys, values and write strengths; with "
+            "the fast net linear this is the Recurrent Delta Net"
+        )
+        through = {"none": "no feedback"} | {name: f"through {name}" for name in ACTIVATIONS}
+        return (
+            Option("fast_net", "fast net", "linear", {net.name: net.title for net in nets}, what, sites=sites),
+            *(row for net in (nets if cls is FastNet else [cls]) for row in net.own_rows),
+            Option("recurrent", "feedback of the output", "none", through, feedback, sites=sites),
+        )
+
+    @classmethod
+    def chosen_by(cls, options: Options) -> str | None:
+        return "fast_net" if options.fast_net == cls.name else None
+
+    @classmethod
+    def contradictions(cls, options: Options) -> Iterator[Contradiction]:
+        option = cls.chosen_by(options)
+        if options.update_rule != cls.rule:
+            expected = f"{cls.rule}, or {option.replace('_', '-')} {'none' if option == 'recurrent' else 'linear'}"
+            why = f"all matrices of this net are written by the {cls.rule} rule"
+            yield Contradiction(("update_rule", option), why, expected)
+        if options.normalizes[1]:
+            why = f"these nets accumulate no keys, which {options.chosen_normalizer} divides by"
+            yield Contradiction(("normalizer", option), why, "auto, sum, l2 or none")
+        if options.beta_range != "0-1":
+            yield Contradiction(("beta_range", option), "the strengths of these nets lie in [0, 1]", "0-1")
+
+    def __init__(self, options: Options, features: Features, sizes: Sizes):
         super().__init__(options, features, sizes)
         self.heads, self.d_key = sizes.heads, sizes.d_key
         self.build()

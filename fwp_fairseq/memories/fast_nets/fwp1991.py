@@ -18,7 +18,8 @@ class Fwp1991(FastNet):
     tanh this is the sum rule.
     """
 
-    name = "fwp1991"
+    name, title = "fwp1991", "one matrix, to which tanh is applied after each write"
+    rule = "sum"
     State = LinearState
 
     def shapes(self) -> list[tuple[int, ...]]:

@@ -5,6 +5,7 @@ from typing import NamedTuple
 from torch import Tensor
 
 from ...ops import state
+from ...option import Options
 from ..memory import Parts
 from .fast_net import FastNet, Run
 
@@ -23,8 +24,13 @@ class Linear(FastNet):
     Without feedback this is the delta rule itself, a :class:`..matrix.Matrix`; with it, the Recurrent Delta Net.
     """
 
-    name = "linear"
+    name, title = "linear", "one matrix"
     State = LinearState
+
+    @classmethod
+    def chosen_by(cls, options: Options) -> str | None:
+        is_chosen = options.fast_net == cls.name and options.recurrent != "none"
+        return "recurrent" if is_chosen else None
 
     def shapes(self) -> list[tuple[int, ...]]:
         return [(self.features.d_dot, self.d_key)]

@@ -40,7 +40,7 @@ class Lstm(FastNet):
     beta; the site's q, k, v and beta are those of W^u. The three W share the site's feature map.
     """
 
-    name = "lstm"
+    name, title = "lstm", "Delta LSTM, three gates of two matrices each"
     State = LstmState
 
     def further(self) -> dict[str, int]:

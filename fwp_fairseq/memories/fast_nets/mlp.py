@@ -8,6 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ...ops import state
+from ...option import Option, Options
 from ..features import Features
 from ..memory import Parts
 from .fast_net import FastNet, Run
@@ -45,8 +46,18 @@ class Mlp(FastNet):
     of the hidden units has its natural width, and so have learned maps of their own.
     """
 
-    name = "mlp"
+    name, title = "mlp", "Delta MLP, blocks of two matrices"
     State = MlpState
+    own_rows = (
+        Option(
+            "fast_net_depth", "blocks of the fast net mlp", None, None,
+            "number of blocks of the fast net mlp (default: 1)", sites=("decoder",),
+        ),
+    )  # fmt: skip
+
+    @classmethod
+    def resolved(cls, options: Options) -> dict[str, str | int]:
+        return {"fast_net_depth": options.fast_net_depth or 1}
 
     def build(self) -> None:
         self.depth = self.options.fast_net_depth or 1

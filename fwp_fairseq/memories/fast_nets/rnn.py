@@ -26,7 +26,7 @@ class Rnn(FastNet):
     value and beta. Both are written before they are read.
     """
 
-    name = "rnn"
+    name, title = "rnn", "Delta RNN, a second matrix reads the previous output"
     State = RnnState
 
     def further(self) -> dict[str, int]:

@@ -3,12 +3,13 @@
 import torch
 from torch import Tensor, nn
 
-from ..feature_maps import unit_rows
-from ..numerics import state_type, without_autocast
-from ..ops.call import EPS
+from ...feature_maps import unit_rows
+from ...numerics import state_type, without_autocast
+from ...ops.call import EPS
+from .part import Part
 
 
-class HeadNorm(nn.Module):
+class HeadNorm(Part):
     """y -> weight_h y / sqrt(mean of y^2 + eps) over the d_value numbers of each head (Zhang and Sennrich 2019).
 
     It replaces a denominator: the size of an output depends on the number of keys written, and the norm removes this
@@ -16,8 +17,10 @@ class HeadNorm(nn.Module):
     Delta Rule over Sequence Length"). It is computed in float32 or wider; the result has the type of y.
     """
 
-    def __init__(self, heads: int, d_value: int):
-        super().__init__()
+    option, place = "output_norm", "output"
+
+    def __init__(self, heads: int, d_value: int, variance: float = 1.0):
+        super().__init__(heads, d_value, variance)
         self.weight = nn.Parameter(torch.ones(heads, d_value))
 
     def reset_parameters(self) -> None:

@@ -5,12 +5,13 @@ import math
 import torch
 from torch import Tensor, nn
 
-from ..feature_maps import unit_rows
-from ..numerics import state_type, without_autocast
-from ..ops.call import EPS
+from ...feature_maps import unit_rows
+from ...numerics import state_type, without_autocast
+from ...ops.call import EPS
+from .part import Part
 
 
-class QueryKeyNorm(nn.Module):
+class QueryKeyNorm(Part):
     """x -> length scale_h x / (|x| + eps), for the queries and the keys of head h; scale_h is learned and starts as 1.
 
     phi(q).phi(k) then depends on the directions of q and k alone, and scale_h says how sharply. With FAVOR+ it is
@@ -29,8 +30,10 @@ class QueryKeyNorm(nn.Module):
     Computed in float32 or wider; the result has the type of x. Cost: a few passes over x.
     """
 
+    option, place = "qk_norm", "queries and keys"
+
     def __init__(self, heads: int, d_key: int, variance: float):
-        super().__init__()
+        super().__init__(heads, d_key, variance)
         self.length = math.sqrt(variance * d_key)
         self.scale = nn.Parameter(torch.ones(heads))
 

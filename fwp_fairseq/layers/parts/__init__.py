@@ -1,0 +1,15 @@
+"""Modules that an option adds to attention with a memory, a file each; :data:`PARTS` finds them by their base class."""
+
+import importlib
+import pkgutil
+
+from ...options import OPTIONS
+from .part import Part
+
+__all__ = ["PARTS", "Part"]
+
+for _file in pkgutil.iter_modules(__path__):
+    importlib.import_module(f"{__name__}.{_file.name}")
+
+# In the order of the table of options, which is that of the parameters of attention.
+PARTS: list[type[Part]] = sorted(Part.__subclasses__(), key=lambda part: list(OPTIONS).index(part.option))
