@@ -11,10 +11,10 @@ import pytest
 
 from scripts.common.folder import RecipeError
 from scripts.common.runner.run import Run
-from scripts.experiments.documents import evaluation, extract
+from scripts.experiments.documents import corpus, evaluation, extract
 from scripts.experiments.documents.corpus import Paragraph, passages, text_of
 from scripts.experiments.documents.evaluation import Translations, scores
-from scripts.experiments.documents.presets import SMOKE
+from scripts.experiments.documents.presets import MORE, SMOKE
 from tests.pages import ROOT, command
 
 
@@ -66,6 +66,17 @@ def test_no_long_paragraph_of_the_test_documents_stands_in_train():
     text = "a paragraph of more than eight words stands in all documents"
     parts = extract.split(Paragraph(f"d{n}", text, f"{text} {n}") for n in range(200))
     assert parts["valid"] and parts["test"] and not parts["train"]
+
+
+def test_more_documents_are_trained_on_but_for_what_stands_in_the_tests(tmp_path, monkeypatch):
+    monkeypatch.setenv("FWP_DATA", str(tmp_path))
+    test = "a paragraph of more than eight words stands in both"
+    documents = {"train": paragraphs("a"), "valid": paragraphs("b"), "test": paragraphs(test)}
+    extract.write(documents, tmp_path / "documents")
+    extract.write({"train": paragraphs("c", test, document="m")}, tmp_path / "manuals")
+    parts, sums = corpus.read_all(MORE.corpus)
+    assert [paragraph.en for paragraph in parts["train"]] == ["a", "c"] and parts["test"] == paragraphs(test)
+    assert sums.keys() == corpus.SHA256.keys()
 
 
 SMALLEST = command("scripts/experiments/documents/README.md", "python -m scripts.experiments documents --preset smoke")

@@ -19,7 +19,7 @@ from scripts.common import program
 from scripts.common.arguments import Parser
 from scripts.data.sources import DataError
 
-from .corpus import Paragraph
+from .corpus import Paragraph, without_tests
 from .manuals import manual_paragraphs
 
 # Packages by file and checksum, which `apt-get download` fetches.
@@ -45,7 +45,6 @@ PAGES = {
     "libreoffice": ("usr/share/libreoffice/help/en-US", "usr/share/libreoffice/help/de"),
     "gimp": ("usr/share/gimp/2.0/help/en", "usr/share/gimp/2.0/help/de"),
 }
-_LONG = 8  # A paragraph of so many words that stands in valid or test is left out of train.
 _ELEMENTS = {"p", *(f"h{level}" for level in range(1, 7))}
 
 
@@ -115,13 +114,7 @@ def split(paragraphs: Iterable[Paragraph]) -> dict[str, list[Paragraph]]:
     for paragraph in paragraphs:
         drawn = int(hashlib.sha256(paragraph.document.encode()).hexdigest()[:8], 16) % 100
         parts["valid" if drawn < 2 else "test" if drawn < 5 else "train"].append(paragraph)
-    apart = {text for part in ("valid", "test") for p in parts[part] for text in (p.en, p.de) if _long(text)}
-    parts["train"] = [p for p in parts["train"] if p.en not in apart and p.de not in apart]
-    return parts
-
-
-def _long(text: str) -> bool:
-    return len(text.split()) >= _LONG
+    return parts | {"train": without_tests(parts)}
 
 
 def write(parts: dict[str, list[Paragraph]], folder: Path) -> None:

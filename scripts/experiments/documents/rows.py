@@ -55,6 +55,8 @@ ROWS = (
     _softmax("softmax-learned-positions", encoder_learned_pos=True, decoder_learned_pos=True),
     _softmax("softmax-no-positions", no_token_positional_embeddings=True),
     _ROTARY,
+    *_ROTARY_CROSS,
+    *_BOTH,
     *_with("lr-1.5e-3", {"--lr": "1.5e-3"}),
     *_with("lr-6e-3", {"--lr": "6e-3"}),
     *_with("lr-6e-3", {"--lr": "6e-3"}, _ROTARY_CROSS + _BOTH),
@@ -70,6 +72,6 @@ BATCHES = tuple(
     for tokens, updates in ((1250, 6000), (5000, 1500))
 )  # fmt: skip
 _DROPOUT = {"--dropout": 0.0}
-NO_DROPOUT = _with("no-dropout", _DROPOUT)
+NO_DROPOUT = _with("no-dropout", _DROPOUT) + _with("no-dropout", _DROPOUT, _ROTARY_CROSS + _BOTH)
 # Other settings in whole trainings, which the figure leaves out.
 TRIED = _with("no-dropout-lr-6e-3", _DROPOUT | {"--lr": "6e-3"})

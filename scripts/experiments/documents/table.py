@@ -8,7 +8,7 @@ from fwp_fairseq.tables.table import NONE, Table, number, over_seeds
 from scripts.common.cells import seeds, signature_notes, signatures, spread_note
 
 from .evaluation import BUCKETS
-from .presets import LONG, SHORT, SMOKE, DocumentsPreset
+from .presets import BASE, LONG, MORE, SHORT, SMOKE, DocumentsPreset
 from .rows import ROWS
 
 
@@ -155,6 +155,8 @@ def _table(preset: DocumentsPreset, plot: Callable[[list[dict]], Plot] | None = 
 TABLES = {
     "documents": _table(LONG, _plot),
     "documents-short": _table(SHORT),
+    "documents-more": _table(MORE),
+    "documents-base": _table(BASE),
     "documents-smoke": _table(SMOKE, _plot),
     "documents-paired": Table(
         columns={
