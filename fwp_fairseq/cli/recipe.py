@@ -14,6 +14,8 @@ SETTINGS = [
 _EPOCHS, _FEWEST_UPDATES, _MOST_UPDATES = 12, 1000, 100_000
 _FURTHER = 4  # a training that goes on from a checkpoint takes a quarter of the epochs, a third of the learning rate
 _FEW = 100_000  # words, of which a model without much dropout learns the sentences by heart
+# The attention that translated passages best; single sentences it translates as the hybrids' own.
+_FOR_PASSAGES = {"--fwp-encoder": "gated-delta,passes=both-ways", "--fwp-decoder": "gated-delta"}
 _LONGEST = 2048  # tokens of a line to train on: attention between the languages takes memory of the square of it
 
 
@@ -25,12 +27,14 @@ class Recipe:
     - lengths: of the pairs to train on, in tokens, the longer side of each.
     - tokens: of the target language, to train on.
     - further: whether the training goes on from a checkpoint.
+    - passages: whether lines are joined.
     """
 
     words: int
     lengths: list[int]
     tokens: int
     further: bool = False
+    passages: bool = False
 
     @cached_property
     def positions(self) -> int:
@@ -61,6 +65,11 @@ class Recipe:
 
     def arch(self) -> str:
         return f"fwp_transformer_{'tiny' if self.small else 'iwslt_de_en'}_hybrid"
+
+    def attention(self, arch: str | None, flags: list[str]) -> dict[str, str]:
+        """Returns the flags of attention that fit passages, unless the user or a checkpoint chooses the attention."""
+        chosen = arch or self.further or any(flag.startswith("--fwp-") for flag in flags)
+        return _FOR_PASSAGES if self.passages and not chosen else {}
 
     def flags(self, arch: str | None, max_update: int | None) -> dict[str, str]:
         """Returns flags of fairseq-train: for small corpora a tiny model and a high learning rate.

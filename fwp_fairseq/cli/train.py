@@ -205,7 +205,10 @@ def _trainings(args, prepared: Prepared, out: Path, beginning) -> list[Training]
     from .trial import seconds_per_update
 
     corpus = prepared.corpus
-    recipe = Recipe(corpus.words, prepared.lengths("train"), sum(prepared.sides("train")[1]), beginning is not None)
+    tokens = sum(prepared.sides("train")[1])
+    recipe = Recipe(
+        corpus.words, prepared.lengths("train"), tokens, beginning is not None, passages=args.passage is not None
+    )
     cpu = ["--cpu"] if args.cpu or not torch.cuda.is_available() else []
 
     def words(folder: Path, model: list[str], flags: list[str], max_update: int | None) -> list[str]:
@@ -226,7 +229,9 @@ def _trainings(args, prepared: Prepared, out: Path, beginning) -> list[Training]
     model = []
     if beginning is not None:
         model = [*training_flags(beginning[2], beginning[0]), "--finetune-from-model", beginning[0]]
-    command = words(out, model, args.flags, args.max_update)
+    attention = recipe.attention(args.arch, args.flags)
+    flags = [*(word for pair in attention.items() for word in pair), *args.flags]
+    command = words(out, model, flags, args.max_update)
     lengths = lengths_of(command)
     _say_plan(args, prepared, recipe, lengths, model)
     updates, seconds = lengths.max_update, None
@@ -234,7 +239,7 @@ def _trainings(args, prepared: Prepared, out: Path, beginning) -> list[Training]
         seconds = seconds_per_update(command, out / "seconds_per_update")
     if args.minutes and seconds:
         updates = min(updates, max(1, int(args.minutes * 60 / seconds)))
-        command = words(out, model, args.flags, updates)
+        command = words(out, model, flags, updates)
     time = f"about {duration(updates * seconds)}, {seconds:.2f} s an update" if seconds else "not measured"
     say(f"  updates   {updates:,} of at most {lengths.max_tokens:,} tokens\n  time      {time}, of each training")
     trainings = [Training(out, command)]
@@ -256,6 +261,8 @@ def _say_plan(args, prepared: Prepared, recipe: Recipe, lengths, model: list[str
         f"\n  words     {recipe.words:,} of {args.target} to train on\n  model     {arch} ({why})"
         f"\n  pieces    {prepared.pieces:,} of both languages"
     )
+    if attention := recipe.attention(args.arch, args.flags):
+        say(f"  attention {shlex.join(word for pair in attention.items() for word in pair)} (best on passages)")
     if not any(word.partition("=")[0] == "--dropout" for word in args.flags):
         say(f"  dropout   {recipe.dropout[0]} ({recipe.dropout[1]})")
     for part, count in corpus.without_text.items():

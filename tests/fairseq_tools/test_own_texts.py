@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -176,6 +177,15 @@ def test_settings_fit_the_size():
     assert few["--dropout"] == "0" and few["--arch"] == "fwp_transformer_tiny_hybrid"
 
 
+def test_passages_have_decay_unless_attention_is_chosen():
+    recipe = Recipe(150_000, [20], 200_000, passages=True)
+    assert recipe.attention(None, ["--lr", "1"])["--fwp-decoder"] == "gated-delta"
+    assert recipe.attention("fwp_transformer_tiny", []) == recipe.attention(None, ["--fwp-cross=elu"]) == {}
+    assert (
+        replace(recipe, further=True).attention(None, []) == replace(recipe, passages=False).attention(None, []) == {}
+    )
+
+
 def test_every_character_can_be_a_piece(texts, tmp_path):
     assert Corpus(texts, ("en", "de")).vocabulary == 4000
     lines = ["".join(map(chr, range(0x4E00 + 125 * n, 0x4E00 + 125 * (n + 1)))) for n in range(40)]
@@ -203,3 +213,5 @@ def test_passages_end_at_empty_lines_and_at_their_size(tools, texts):
     assert "\n1 of 81 lines to train on have more than 2048 tokens and are left out" in done.stdout
     assert len((texts.parent / "out of it/translations.de").read_text().splitlines()) == 4
     assert "checkpoints' --document --passage 3 < FILE" in done.stdout
+    attention = "--fwp-encoder gated-delta,passes=both-ways --fwp-decoder gated-delta"
+    assert f"  attention {attention} (best on passages)" in done.stdout and f" {attention} " in done.stdout
