@@ -24,7 +24,6 @@ from ..numerics import is_known, state_type, without_autocast
 from ..ops import state as states
 from ..ops import window as operator
 from ..ops.call import FastWeights
-from ..ops.decoding_native import fold
 from ..option import Contradiction, Option, Options
 from .features import Features
 from .memory import Held, Memory, Parts, Sizes
@@ -206,11 +205,8 @@ class Window(Memory):
         return WindowState(recent, recent, (self.size,), (heads, self.features.d_dot, d_key + 1))
 
     def step(self, held: Held | None, q, k, v, parts: Parts, key_padding_mask=None):
-        # With pads the windows of rows move apart.
-        if key_padding_mask is not None and (not is_known(key_padding_mask) or key_padding_mask.any()):
-            if isinstance(held, WindowCache):
-                held = self._state_of_cache(held)
-            held = held or self.nothing_written(len(q), q)
+        if _is_without_pads(key_padding_mask):  # with a mask, reordering copies
+            key_padding_mask = None
         return super().step(held, q, k, v, parts, key_padding_mask)
 
     def decodes_lazily(self, k: Tensor) -> bool:
@@ -218,27 +214,22 @@ class Window(Memory):
 
     def _step(self, held: WindowCache | None, q, k, v, parts: Parts, key_padding_mask):
         cache = held or WindowCache.empty(self.size, k[:, :1])
+        pads = [None] * q.shape[1] if key_padding_mask is None else key_padding_mask.split(1, 1)
         with without_autocast(q):
-            read = [self._step_once(cache, *x) for x in zip(*(x.split(1, 1) for x in (q, k, v)), strict=True)]
+            read = [self._step_once(cache, *x) for x in zip(*(x.split(1, 1) for x in (q, k, v)), pads, strict=True)]
         return (read[0] if len(read) == 1 else torch.cat(read, 1)).to(v.dtype), cache
 
-    def _step_once(self, cache: WindowCache, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    def _step_once(self, cache: WindowCache, q: Tensor, k: Tensor, v: Tensor, pads: Tensor | None) -> Tensor:
+        if pads is not None:
+            cache.move_apart()
         sums = None
-        if (oldest := cache.oldest()) is not None:
-            old_k, old_v = oldest
+        if (oldest := cache.oldest(pads)) is not None:
+            old_k, old_v, stays = oldest
             q_far, k_far = self.features.queries(q), self.features.keys(old_k)
-            sums, cache.far = self.far.step(cache.far, q_far, k_far, _with_ones(old_v))
-        cache.write(k, v)
-        stored_k, stored_v, places = cache.window()
-        return self.read_window(q, stored_k, stored_v, sums, places=places)
-
-    def _state_of_cache(self, cache: WindowCache) -> WindowState:
-        """Returns the state after the writes of hypotheses; its rows can be continued with different lengths."""
-        state, latest = self.nothing_written(len(cache.places), cache.kv), cache.latest()
-        begin = self.size - latest.shape[1]
-        state.k[:, begin:], state.v[:, begin:] = latest.to(state.k.dtype).chunk(2, -1)
-        state.present[:, begin:] = 1
-        return state if cache.far is None else state._replace(W=fold(self.far, cache.far)[0].to(state.W.dtype))
+            sums, cache.far = self.far.step(cache.far, q_far, k_far, _with_ones(old_v), key_padding_mask=stays)
+        cache.write(k, v, pads)
+        stored_k, stored_v, places, absent = cache.window()
+        return self.read_window(q, stored_k, stored_v, sums, places=places, key_padding_mask=absent)
 
 
 def _with_ones(v: Tensor) -> Tensor:
@@ -249,9 +240,14 @@ def _with_ones(v: Tensor) -> Tensor:
     return F.pad(v.to(state_type(v.dtype)), (0, 1), value=1.0)
 
 
+def _is_without_pads(mask: Tensor | None) -> bool:
+    """Returns True if there are none; False where looking would wait for a device, or graphs must not look."""
+    return mask is None or (mask.device.type == "cpu" and is_known(mask) and not mask.any())
+
+
 def _pads_are_behind(mask: Tensor | None) -> bool:
     """Returns True if the pads of every row follow its tokens; False where graphs must not look at numbers."""
-    if mask is None:
+    if mask is None or mask.shape[1] == 1:
         return True
     return is_known(mask) and not (mask[:, :-1] & ~mask[:, 1:]).any()
 

@@ -13,24 +13,27 @@ class WindowCache:
     """Positions written so far by R hypotheses, in storage of N rows.
 
     Position t of row r lies in entry t modulo w of the ring, in the row of storage places[r, entry]. Reordering
-    hypotheses moves these numbers only.
+    hypotheses moves these numbers only. Once there are pads, which take no place, rows are at different entries: then
+    each has storage of its own, and reordering copies it.
 
     Attributes:
         kv: (w, N, H, 2 d_key), keys and values side by side.
         places: (R, w) int32, entry * N + row.
-        count: positions written.
+        count: positions written, with pads.
+        written: (R,), how many of them are not pads; None before there are any.
         far: the cache of the positions before the window.
     """
 
     kv: Tensor
     places: Tensor
     count: int = 0
+    written: Tensor | None = None
     far: Cache | None = None
 
     @classmethod
     def empty(cls, size: int, k: Tensor) -> "WindowCache":
         """Makes an empty cache for a window of ``size`` positions and keys like k (R, 1, H, d_key)."""
-        cache = cls(k.new_empty(size, len(k), k.shape[2], 2 * k.shape[3]), k.new_empty(0, dtype=torch.int32))
+        cache = cls(k.new_zeros(size, len(k), k.shape[2], 2 * k.shape[3]), k.new_empty(0, dtype=torch.int32))
         cache.places = cache._every_place()
         return cache
 
@@ -39,9 +42,21 @@ class WindowCache:
         self.places = self.places.index_select(0, order)
         if self.far is not None:
             self.far.reorder(order)
-        if len(order) > self.kv.shape[1]:  # there is no room for so many rows
-            self.kv = self._stored().index_select(0, self.places.T.flatten()).view(-1, len(order), *self.kv.shape[2:])
-            self.places = self._every_place()
+        if self.written is not None:
+            self.written = self.written.index_select(0, order)
+        if self.written is not None or len(order) > self.kv.shape[1]:  # there is no room for so many rows
+            self._copy()
+
+    def move_apart(self) -> None:
+        """Gives each row storage of its own, and counts what it writes."""
+        if self.written is None:
+            self._copy()
+            self.written = torch.full((len(self.places),), self.count, device=self.kv.device)
+
+    def _copy(self) -> None:
+        rows = len(self.places)
+        self.kv = self._stored().index_select(0, self.places.T.flatten()).view(-1, rows, *self.kv.shape[2:])
+        self.places = self._every_place()
 
     def _every_place(self) -> Tensor:
         size, rows = self.kv.shape[:2]
@@ -51,17 +66,34 @@ class WindowCache:
         """Returns the ring as rows (w N, H, 2 d_key)."""
         return self.kv.flatten(0, 1)
 
-    def oldest(self) -> tuple[Tensor, ...] | None:
-        """Returns k and v (R, 1, H, d_key) of the position that the next write evicts from a full window, or None."""
+    def oldest(self, pads: Tensor | None) -> tuple[Tensor, Tensor, Tensor | None] | None:
+        """Returns k and v (R, 1, H, d_key) of the position that the next write evicts from full windows, or None.
+
+        The third tensor, (R, 1), is True for rows of which nothing is evicted; None if there are none.
+        """
         size = len(self.kv)
         if self.count < size:
             return None
-        oldest = self._stored().index_select(0, self.places[:, self.count % size])
-        return oldest.unsqueeze(1).chunk(2, -1)
+        if self.written is None:
+            oldest, stays = self._stored().index_select(0, self.places[:, self.count % size]), None
+        else:
+            oldest, stays = self.kv[self._next()], self.written[:, None] < size
+            stays = stays if pads is None else stays | pads
+        return *oldest.unsqueeze(1).chunk(2, -1), stays
 
-    def write(self, k: Tensor, v: Tensor) -> None:
-        """Writes one position (R, 1, H, d_key)."""
+    def _next(self) -> tuple[Tensor, Tensor]:
+        """Returns where the next position of each row that is moved apart goes: entries, and rows of storage."""
+        return self.written % len(self.kv), torch.arange(len(self.written), device=self.kv.device)
+
+    def write(self, k: Tensor, v: Tensor, pads: Tensor | None) -> None:
+        """Writes one position (R, 1, H, d_key), where ``pads`` (R, 1) is not True."""
         size, stored = self.kv.shape[:2]
+        if self.written is not None:
+            at, kv = self._next(), torch.cat([k, v], -1)[:, 0].to(self.kv.dtype)
+            self.kv[at] = kv if pads is None else torch.where(pads[..., None], self.kv[at], kv)
+            self.written = self.written + (1 if pads is None else ~pads[:, 0])
+            self.count += 1
+            return
         entry, rows, d_key = self.count % size, len(k), k.shape[3]
         self.kv[entry, :rows, :, :d_key] = k[:, 0]
         self.kv[entry, :rows, :, d_key:] = v[:, 0]
@@ -69,12 +101,12 @@ class WindowCache:
         self.places[:, entry] = torch.arange(first, first + rows, dtype=torch.int32, device=k.device)
         self.count += 1
 
-    def window(self) -> tuple[Tensor, Tensor, Tensor]:
-        """Returns storage of keys and of values (w N, 1, H, d_key), and the places of the window in it."""
-        return *self._stored().unsqueeze(1).chunk(2, -1), self.places[:, : min(self.count, len(self.kv))]
+    def window(self) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
+        """Returns storage of keys and of values (w N, 1, H, d_key), and the places of the window in it, (R, L).
 
-    def latest(self) -> Tensor:
-        """Returns keys and values of the window, (R, L, H, 2 d_key), the oldest first."""
-        size = len(self.kv)
-        places = self.places[:, [t % size for t in range(max(self.count - size, 0), self.count)]]
-        return self._stored().index_select(0, places.flatten()).unflatten(0, places.shape)
+        The last tensor, (R, L), is True at places without a position; None if there are none.
+        """
+        places, absent = self.places[:, : min(self.count, len(self.kv))], None
+        if self.written is not None:
+            absent = torch.arange(places.shape[1], device=places.device) >= self.written[:, None]
+        return *self._stored().unsqueeze(1).chunk(2, -1), places, absent

@@ -13,7 +13,6 @@ from fairseq.modules.transformer_layer import TransformerDecoderLayerBase, Trans
 from torch import Tensor, nn
 
 from ..config import check_flags
-from ..memories.window import Window
 from ..modules import SiteAttention
 from ..modules import incremental_state as states
 from ..modules.attention_plans import without_plans
@@ -174,7 +173,6 @@ class FwpDecoder(TransformerDecoderBase):
     def __init__(self, cfg, *args, **kwargs):
         super().__init__(cfg, *args, **kwargs)
         self._writes_source = self.cross_self_attention  # its self-attention reads the source too, beside the target
-        self._has_window = any(isinstance(module, Window) for module in self.modules())
 
     def build_decoder_layer(self, cfg, no_encoder_attn=False):
         return _wrap(self.layer_class(cfg, no_encoder_attn), cfg)
@@ -194,7 +192,7 @@ class FwpDecoder(TransformerDecoderBase):
             else:
                 states.hand_rows(incremental_state, rows[0])
         # fairseq asks the device whether there are pads, unless this is set: then they are masked unasked.
-        self.cross_self_attention = self._writes_source or (incremental_state is not None and not self._has_window)
+        self.cross_self_attention = self._writes_source or incremental_state is not None
         return super().extract_features(prev_output_tokens, encoder_out, incremental_state, *args, **kwargs)
 
     def buffered_future_mask(self, tensor: Tensor) -> Tensor | None:

@@ -76,7 +76,7 @@ class CrossAttention(FairseqAttention, MultiheadAttention):
         if isinstance(source, SourceWindow):
             angles = [None] * len(query) if angle is None else angle.split(1)
             steps = zip(query.split(1), angles, strict=True)
-            return torch.cat([self._read_near(q, turn, key, rows, source) for q, turn in steps]), None
+            return torch.cat([self._read_near(q, turn, source) for q, turn in steps]), None
         out, weights = self._read(query, source, angle)
         return out, _shown(weights, call) if self.shows_weights_in_steps else None
 
@@ -99,39 +99,34 @@ class CrossAttention(FairseqAttention, MultiheadAttention):
         self, key: Tensor, key_padding_mask: Tensor | None, rows: Tensor | None, window: int | None
     ) -> SharedSource | SourceWindow:
         rows = _rows_of(key, rows)
-        sources, beam = rows[:, 0], rows.shape[1]
-        pads = None if key_padding_mask is None else key_padding_mask.bool().index_select(0, sources)
-        if window is not None and window < len(key):
-            tokens = sources.new_ones(len(sources), len(key)) if pads is None else (~pads).long()
-            return SourceWindow(window, tokens.repeat_interleave(beam, 0), beam)
         position = torch.arange(len(key), device=key.device)[:, None]
-        if key_padding_mask is not None:
-            position = position - (~key_padding_mask.bool()).int().argmax(1)
-        return SharedSource(*(x.index_select(0, sources) for x in self._project(key, position)), pads, beam)
+        pads = None if key_padding_mask is None else key_padding_mask.bool()
+        if pads is not None:
+            position = position - (~pads).int().argmax(1)
+        k, v = self._project(key, position)
+        if window is not None and window < len(key):
+            return SourceWindow(window, k, v, pads, rows.flatten())
+        k, v = k.permute(1, 2, 3, 0), v.permute(1, 2, 0, 3)
+        sources = rows[:, 0]
+        k, v, pads = (None if x is None else x.index_select(0, sources) for x in (k, v, pads))
+        return SharedSource(k, v, pads, rows.shape[1])
 
     def _project(self, key: Tensor, position: Tensor) -> tuple[Tensor, Tensor]:
-        """Keys (N, H, d, S) and values (N, H, S, d) of sources (S, N, C) at positions (S, N or 1)."""
-        k, v = (proj(key).unflatten(-1, (self.num_heads, -1)) for proj in (self.k_proj, self.v_proj))  # (S, N, H, d)
-        if self.positions is not None:
-            k = turned(k, self.positions.source_angles(position, k))
-        return k.permute(1, 2, 3, 0).contiguous(), v.permute(1, 2, 0, 3).contiguous()
+        """Keys and values (S, N, H, d) of sources (S, N, C) at positions (S, N or 1)."""
+        k, v = (proj(key).unflatten(-1, (self.num_heads, -1)) for proj in (self.k_proj, self.v_proj))
+        return k if self.positions is None else turned(k, self.positions.source_angles(position, k)), v
 
-    def _read_near(
-        self, query: Tensor, angle: Tensor | None, key: Tensor, rows: Tensor | None, source: SourceWindow
-    ) -> Tensor:
+    def _read_near(self, query: Tensor, angle: Tensor | None, source: SourceWindow) -> Tensor:
         """Reads with the rows of query (1, R, C) in their source windows."""
-        hidden = source.hidden(key, _rows_of(key, rows).flatten(), self._project)
-        out, weights = self._read(query, source.stretch, angle, hidden)
-        source.advance(_of_rows(weights, 1))
+        near, position = source.near()
+        out, weights = self._read(query, near, angle)
+        source.advance(weights, position)
         return out
 
-    def _read(
-        self, query: Tensor, source: SharedSource, angle: Tensor | None, hidden: Tensor | None = None
-    ) -> tuple[Tensor, Tensor]:
+    def _read(self, query: Tensor, source: SharedSource, angle: Tensor | None) -> tuple[Tensor, Tensor]:
         """Reads with the rows of query (T, R, C) in their sources: the output, and the weights (N, H, R / N T, S).
 
-        ``angle`` (T, R, 1, P) rotates queries; None without rotary positions. ``hidden`` (R, S) is True at what a row
-        does not read, of one position, T = 1.
+        ``angle`` (T, R, 1, P) rotates queries; None without rotary positions.
         """
         length, sources, beam = len(query), len(source.keys), source.beam
         q = (self.q_proj(query) * self.scaling).unflatten(-1, (self.num_heads, self.head_dim))
@@ -141,8 +136,6 @@ class CrossAttention(FairseqAttention, MultiheadAttention):
         scores = q @ source.keys
         if source.pads is not None:
             scores = scores.masked_fill(source.pads[:, None, None], float("-inf"))
-        if hidden is not None:
-            scores = scores.masked_fill(hidden.unflatten(0, (-1, beam))[:, None], float("-inf"))
         weights = scores.softmax(-1, dtype=state_type(scores.dtype))
         out = self.dropout_module(weights.type_as(scores)) @ source.values
         out = out.view(sources, self.num_heads, beam, length, self.head_dim).permute(3, 0, 2, 1, 4)

@@ -10,8 +10,6 @@ back, which would translate a part twice. It starts at the first token. Sources 
 Training and scoring read everything.
 """
 
-from collections.abc import Callable
-
 import torch
 from torch import Tensor
 
@@ -19,67 +17,45 @@ from .shared_source import SharedSource
 
 
 class SourceWindow:
-    """The stretch of each source that rows (hypotheses) read now, and the place of each row.
+    """Keys and values of whole sources, and the place in them of each row (hypothesis).
 
-    Keys and values are kept of a stretch of twice the window, or more if rows of a source are far from each other. When
-    a window leaves its stretch, which is about once in w steps, the stretches of all sources are projected anew from
-    the encoder's output: on average two positions of each source in a step.
+    A step takes the positions of each row's window from them; how long the sources are makes no difference. No value is
+    read back from the device.
 
     Args:
         size: w.
-        tokens: (R, S), int64, 1 at the tokens of each row's source and 0 at pads.
-        beam: how many rows, one after the other, read each source.
+        keys, values: (S, N, H, d_key) and (S, N, H, d_value) of N sources, S positions each, of which w are fewer.
+        pads: (N, S), True at pads before or behind the tokens of a source; None if there are none.
+        rows: (R,), the source that each row reads.
 
     Attributes:
-        stretch: keys and values, without pads.
-        begin: (R,), the position in its source at which the stretch of a row begins.
-        first, end: (R,), the first token of each row's source, and one past the last.
         place: (R,), float.
     """
 
-    def __init__(self, size: int, tokens: Tensor, beam: int):
-        self.size, self.beam = size, beam
-        self.first = tokens.argmax(1)
-        self.end = self.first + tokens.sum(1)
-        self.place = self.first.float()
-        self.stretch: SharedSource | None = None
+    def __init__(self, size: int, keys: Tensor, values: Tensor, pads: Tensor | None, rows: Tensor):
+        self.size, self.keys, self.values, self.rows = size, keys, values, rows
+        length, sources = keys.shape[:2]
+        tokens = rows.new_ones(sources, length) if pads is None else (~pads).long()
+        self._first = tokens.argmax(1)
+        self._end = self._first + tokens.sum(1)
+        self.place = self._first.index_select(0, rows).float()
 
     def reorder(self, order: Tensor) -> None:
         """Makes row i the old row order[i]."""
-        self.stretch.reorder(order)
-        self.beam = self.stretch.beam
-        for name in ("begin", "first", "end", "place"):
-            setattr(self, name, getattr(self, name).index_select(0, order))
+        self.rows, self.place = self.rows.index_select(0, order), self.place.index_select(0, order)
 
-    def hidden(self, key: Tensor, rows: Tensor, project: Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]) -> Tensor:
-        """Moves stretches where it must; returns (R, L), True at positions of the stretch outside of a row's window.
+    def near(self) -> tuple[SharedSource, Tensor]:
+        """Returns what each row reads, as a source of its own, and its positions (R, w)."""
+        first, end = (x.index_select(0, self.rows) for x in (self._first, self._end))
+        start = (self.place.long() - self.size // 2).minimum(end - self.size).maximum(first)
+        position = start[:, None] + torch.arange(self.size, device=start.device)
+        length, sources, heads = self.keys.shape[:3]
+        at = position.clamp(max=length - 1) * sources + self.rows[:, None]
+        at = at[:, None] * heads + torch.arange(heads, device=at.device)[:, None]  # (R, H, w)
+        k, v = (x.flatten(0, 2).index_select(0, at.flatten()).unflatten(0, at.shape) for x in (self.keys, self.values))
+        return SharedSource(k.mT, v, position >= end[:, None], 1), position
 
-        Args:
-            key: (S, N', C), the encoder's output.
-            rows: (R,), the source in it that each row reads.
-            project: takes some of it, (L, N, C), and how many tokens of its source are before each position, (L, N), to
-                keys and values as :class:`SharedSource` has them.
-        """
-        start = (self.place.long() - self.size // 2).minimum(self.end - self.size).maximum(self.first)
-        if self.stretch is None or self._leaves(start):
-            self._move(start, key, rows, project)
-        at = self.begin[:, None] + torch.arange(self.stretch.keys.shape[-1], device=key.device)
-        return (at < start[:, None]) | (at >= (start + self.size).minimum(self.end)[:, None])
-
-    def advance(self, weights: Tensor) -> None:
-        """Moves each hypothesis to its mean attended position, by the weights of the latest step, (H, R, 1, L)."""
-        read = weights.mean(0)[:, 0]
-        read = self.begin + read @ torch.arange(read.shape[1], device=read.device, dtype=read.dtype) + 1
+    def advance(self, weights: Tensor, position: Tensor) -> None:
+        """Moves each row to its mean attended position, by the weights of the latest step, (R, H, 1, w)."""
+        read = (weights[:, :, 0].mean(1) * position).sum(1) + 1
         self.place = self.place.maximum(read)
-
-    def _leaves(self, start: Tensor) -> bool:
-        last = self.begin + self.stretch.keys.shape[-1]
-        return bool(((start + self.size).minimum(self.end) > last).any())
-
-    def _move(self, start: Tensor, key: Tensor, rows: Tensor, project) -> None:
-        low, high = start.view(-1, self.beam).aminmax(dim=1)
-        length = min(key.shape[0], self.size + max(self.size, int((high - low).max())))
-        at = (low + torch.arange(length, device=low.device)[:, None]).clamp(max=key.shape[0] - 1)
-        before = at - self.first[:: self.beam]
-        self.stretch = SharedSource(*project(key[at, rows[:: self.beam]], before), None, self.beam)
-        self.begin = low.repeat_interleave(self.beam)

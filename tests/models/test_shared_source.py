@@ -6,7 +6,10 @@ from fairseq import search
 from fairseq.sequence_generator import SequenceGenerator, SequenceGeneratorWithAlignment
 from fairseq.token_generation_constraints import pack_constraints
 
-from fwp_fairseq.modules import CrossAttention
+from fwp_fairseq.kinds import KINDS
+from fwp_fairseq.memories.window_cache import WindowCache
+from fwp_fairseq.modules import CrossAttention, SiteAttention
+from fwp_fairseq.modules.incremental_state import load
 from fwp_fairseq.ops import Cache
 from tests.models.helpers import WORDS, build, sources
 from tests.models.test_stock import stock_model
@@ -133,6 +136,13 @@ MODELS = {
     "rotary": {"fwp_feature_map": "softmax", "fwp_positions": "rotary"},
     "convolutions": {"fwp_update_rule": "delta", "fwp_decoder": "conv-size=4"},
     "gated": {"fwp_update_rule": "gated_delta", "fwp_feature_map": "elu", "fwp_normalizer": "l2"},
+    "source window": {"fwp_feature_map": "softmax", "fwp_cross": "softmax,source-window=6"},
+    "window of 2": {"fwp_feature_map": "softmax", "fwp_decoder": "hedgehog-window,window=2"},
+    **{
+        f"decoder {kind}": {"fwp_feature_map": "softmax", "fwp_decoder": kind}
+        for kind, (_, options) in KINDS.items()
+        if options.get("feature_map") != "softmax"
+    },
 }
 
 
@@ -145,12 +155,12 @@ def test_reads_are_noticed(reads):
 
 @torch.no_grad()
 def check_steps(model, device: str) -> None:
-    """Steps and reorderings of a beam of 2: hypotheses change places, then the second sentence ends."""
+    """Steps and reorderings of a beam of 2: hypotheses change places, then the second sentence ends, the longest."""
     model.set_beam_size(2)
     state, prefix = {}, torch.full((6, 1), WORDS.eos(), device=device)
     orders = [0, 0, 1, 1, 2, 2], [0, 1, 2, 3, 4, 5], [1, 0, 2, 2, 5, 4], [1, 0, 4, 5]
     first, *orders = (torch.tensor(order).to(device) for order in orders)
-    encoded = model.encoder(*(x.to(device) for x in sources([7, 4, 6])))
+    encoded = model.encoder(*(x.to(device) for x in sources([6, 7, 4])))
     with no_reads():
         encoded = model.encoder.reorder_encoder_out(encoded, first)
         for order in orders:
@@ -159,7 +169,10 @@ def check_steps(model, device: str) -> None:
             prefix = prefix[order]
             out, _ = model.decoder(prefix, encoder_out=encoded, incremental_state=state)
             prefix = torch.cat([prefix, torch.full((len(order), 1), 7, device=device)], 1)
-    assert all(isinstance(of["held"], Cache) for of in state.values() if "held" in of)  # steps of the kernels
+    for module in model.decoder.modules():
+        held = load(module, state).get("held") if isinstance(module, SiteAttention) else None
+        if held is not None and module.memory.decodes_lazily(torch.empty(1, 1, 1, module.head_dim, device=device)):
+            assert isinstance(held, Cache | WindowCache)
     whole, _ = model.decoder(prefix[:, :-1], encoder_out=encoded)
     torch.testing.assert_close(out, whole[:, -1:], rtol=0, atol=1e-6 if out.dtype == torch.float64 else 1e-4)
 
