@@ -83,3 +83,8 @@ def test_attention_that_is_not_causal_reads_a_state():
     torch.nn.init.normal_(layer.q_conv.weight)
     out, state = layer(x)
     assert torch.equal(layer.read(x, state), out)
+
+
+def test_a_state_is_loaded_as_the_only_class_of_its_name():
+    names = [f"{cls.__module__}.{cls.__qualname__}" for cls in torch.serialization.get_safe_globals()]
+    assert [name for name in set(names) if names.count(name) > 1] == []

@@ -39,6 +39,8 @@ KINDS = {
     "conv-encoder": {"feature_map": "elu", "causal": False, "passes": "both-ways", "conv_size": 4, **DELTA},
     "conv-window": {"feature_map": "hedgehog", "window": 3, "conv_size": 3},
     "conv-rnn": {"feature_map": "elu", "fast_net": "rnn", "conv_size": 2, **DELTA},
+    "conv-recurrent": {"feature_map": "elu", "recurrent": "tanh", "conv_size": 2, **DELTA},
+    "conv-fwp1991": {"feature_map": "elu", "fast_net": "fwp1991", "conv_size": 2},
 }
 CAUSAL = [kind for kind, options in KINDS.items() if options.get("causal", True)]
 every_kind = pytest.mark.parametrize("kind", KINDS)
