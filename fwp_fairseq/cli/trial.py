@@ -1,9 +1,12 @@
 """The seconds that an update of a training takes, by a few updates that are not kept."""
 
+import contextlib
+import math
 import tempfile
 import time
 from pathlib import Path
 
+from ..files import write_atomically
 from .processes import started
 from .progress import parse
 
@@ -17,11 +20,9 @@ def seconds_per_update(words: list[str], kept: Path) -> float | None:
     The file ``kept`` keeps the result, so that a training that goes on is planned alike. Returns None if the command
     fails, which the training will explain.
     """
-    if kept.is_file():
-        try:
-            return float(kept.read_text())
-        except ValueError:
-            kept.unlink()
+    with contextlib.suppress(FileNotFoundError, ValueError):
+        if 0 < (seconds := float(kept.read_text())) < math.inf:  # or else the file is damaged
+            return seconds
     with tempfile.TemporaryDirectory() as folder:
         more = ["--save-dir", folder, "--no-save", "--disable-validation", "--max-update", UPDATES, "--log-interval", 1]
         more += ["--stop-time-hours", 0]  # no limit of time
@@ -30,5 +31,5 @@ def seconds_per_update(words: list[str], kept: Path) -> float | None:
     if process.returncode or len(times) < _SKIPPED + 2:
         return None
     seconds = (times[-1] - times[_SKIPPED]) / (len(times) - 1 - _SKIPPED)
-    kept.write_text(f"{seconds:.6f}\n")
+    write_atomically(kept, f"{seconds:.6f}\n")
     return seconds
