@@ -17,6 +17,7 @@ _NEAR = 0.75  # of the width: names of points further to the right stand beside 
 _APART = 7  # points of the page between markers of two series at the same x
 _LEGEND = 12  # characters of a legend in an inch of the figure
 _LINE = 0.2  # inches that a line of the legend takes
+_MARGIN = 0.12  # inches at both sides
 
 
 @dataclass(frozen=True)
@@ -107,6 +108,7 @@ def draw(plot: Plot, kind: str) -> bytes:
         settings |= {"font.size": 7, "lines.markersize": 3, "lines.linewidth": 1}
     with matplotlib.rc_context(settings):
         figure = Figure(figsize=size, dpi=150, layout="constrained")
+        figure.get_layout_engine().set(w_pad=_MARGIN)  # a browser may have a wider font
         axes = list(figure.subplots(plot.rows, columns, squeeze=False).flat)
         for unused in axes[len(panels) :]:
             unused.remove()
@@ -120,9 +122,8 @@ def draw(plot: Plot, kind: str) -> bytes:
                     entries[label] = handle
         height = size[1] + _LINE * max(map(_lines_of_names, panels))  # the axes keep their height
         figure.set_figheight(height)
-        if plot.rows == 1 and sum(1 + fill(label, _WIDEST).count("\n") for label in entries) <= _AT_LINES:
-            _name_lines(figure, [*zip(panels, axes, strict=False)], groups)
-        else:
+        few = sum(1 + fill(label, _WIDEST).count("\n") for label in entries) <= _AT_LINES
+        if not (plot.rows == 1 and few and _name_lines(figure, [*zip(panels, axes, strict=False)], groups)):
             _add_legend(figure, entries)
         file = BytesIO()
         # No dates and no program names, so that the same plot gives the same bytes.
@@ -144,8 +145,11 @@ def _add_legend(figure, entries: dict) -> None:
     figure.legend(entries.values(), entries.keys(), loc="outside upper center", ncols=int(columns), frameon=False)
 
 
-def _name_lines(figure, panels: list, groups: list[str]) -> None:
-    """Writes the name of each series and line at its right end, in its colour; names do not overlap."""
+def _name_lines(figure, panels: list, groups: list[str]) -> bool:
+    """Writes the name of each series and line at its right end, in its colour; names do not overlap.
+
+    Returns False, and writes nothing, if a name within the axes would lie on a line.
+    """
     names = []
     for panel, axes in panels:
         left, right = axes.get_xlim()
@@ -163,6 +167,21 @@ def _name_lines(figure, panels: list, groups: list[str]) -> None:
     figure.draw_without_rendering()  # places the axes
     for few in names:
         _move_apart(figure, few)
+    texts = [name for few in names for name in few]
+    if all(map(_is_free, texts)):
+        return True
+    for name in texts:
+        name.remove()
+    return False
+
+
+def _is_free(name) -> bool:
+    """Tells whether a name stands beside the axes, or within them on no line."""
+    axes, box = name.axes, name.get_window_extent()
+    paths = (line.get_transform().transform_path(line.get_path()) for line in axes.lines)
+    return box.x0 > axes.bbox.x1 or not (
+        box.y1 > axes.bbox.y1 or box.y0 < axes.bbox.y0 or any(path.intersects_bbox(box, False) for path in paths)
+    )
 
 
 def _name(axes, text: str, at: tuple[float, float], colour: str):
@@ -180,8 +199,7 @@ def _name(axes, text: str, at: tuple[float, float], colour: str):
 
 def _move_apart(figure, names: list) -> None:
     """Moves texts up and down until none overlaps another, by as little as it takes."""
-    renderer = figure.canvas.get_renderer() if hasattr(figure.canvas, "get_renderer") else figure._get_renderer()
-    boxes = [name.get_window_extent(renderer) for name in names]
+    boxes = [name.get_window_extent() for name in names]
     middles = [(box.y0 + box.y1) / 2 for box in boxes]
     before = list(middles)
     order = sorted(range(len(names)), key=lambda number: middles[number])
@@ -282,7 +300,7 @@ def _set_scales(plot: Plot, axes) -> None:
     if ticks and ticks[0] > 0 and plot.log_x:
         axes.set_xscale("log", base=plot.log_x)
     if not plot.log_x and not plot.names:
-        axes.locator_params(axis="x", nbins=6)
+        axes.locator_params(axis="x", nbins=6, integer=True)
     if plot.log_y:
         axes.set_yscale("log", base=plot.log_y)
     if plot.log_y == 2:

@@ -1,5 +1,6 @@
 import csv
 import io
+import re
 import shutil
 from itertools import pairwise
 from unittest import mock
@@ -64,6 +65,25 @@ def test_names_at_the_lines_and_markers_do_not_overlap():
 
     with mock.patch.object(Figure, "savefig", measure):
         draw(Plot(x="d_dot", y="BLEU", series=series, log_x=0), "png")
+
+
+def test_a_name_that_would_lie_on_a_line_goes_into_a_legend():
+    across = Series("across", "across", {1: (0.5, None), 10: (0.5, None)}, marked=False)
+    for end, is_named in ((0.5, False), (0.9, True)):
+        short = Series("short", "short", {1: (end, None), 2: (end, None)}, marked=False)
+        drawn = draw(Plot(x="updates", y="accuracy", series=[across, short], log_x=0), "svg").decode()
+        assert ('id="legend_1"' not in drawn) == is_named
+    over = Series("a name", "a name", {1: (0.0, None), 2: (1.0, None)})
+    drawn = draw(Plot(x="updates", y="accuracy", series=[across, over], log_x=0, y_range=(0, 1)), "svg").decode()
+    assert 'id="legend_1"' in drawn
+
+
+def test_updates_are_whole_numbers():
+    curve = Series("delta", "delta", {1: (9.0, None), 2: (8.0, None)})
+    ticks = re.findall(
+        r">(1|2|1[.]\d+)</text>", draw(Plot(x="updates", y="loss", series=[curve], log_x=0), "svg").decode()
+    )
+    assert ticks == ["1", "2"]
 
 
 def test_a_hybrid_whose_attention_was_replaced_is_not_named_so():
