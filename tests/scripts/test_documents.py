@@ -11,7 +11,7 @@ import pytest
 
 from scripts.common.folder import RecipeError
 from scripts.common.runner.run import Run
-from scripts.experiments.documents import corpus, evaluation, extract
+from scripts.experiments.documents import corpus, evaluation, extract, manuals
 from scripts.experiments.documents.corpus import Paragraph, passages, text_of
 from scripts.experiments.documents.evaluation import Translations, scores
 from scripts.experiments.documents.presets import MORE, SMOKE
@@ -60,6 +60,79 @@ def test_translations_are_read_in_the_order_of_their_passages(tmp_path):
     assert evaluation.read(run, log, 40, one_of=2) == Translations([1, 1], ["A", "D"], ["x x", "D"], [True, False])
     with pytest.raises(RecipeError, match="expected 3 translations, found 2"):
         evaluation.read(run, log, 40, one_of=1)
+
+
+_ENGLISH = r"""'\" t
+.TH LS 1
+.SH NAME
+ls \- list files
+.SH OPTIONS
+.TP
+\fB\-a\fR, \fB\-\-all\fR
+do not ignore
+.B hidden
+files
+.IP \(bu 2
+The
+.BR stat (2)
+call.
+.nf
+$ ls
+.fi
+.SH OTHER
+One paragraph here.
+.PP
+Two.
+.SH MDOC
+.Nm ls
+does it.
+"""
+_GERMAN = r""".SH BEZEICHNUNG
+ls \- Dateien auflisten
+.SH OPTIONEN
+.TP
+\fB\-a\fR, \fB\-\-all\fR
+\(Bqversteckte\(lq Dateien
+nicht auslassen
+.IP \(bu 2
+Der Aufruf
+.BR stat (2).
+.nf
+$ ls
+.fi
+.SH ANDERES
+Nur ein Absatz.
+.IP \(bu 2
+Zwei.
+.SH MDOC
+.Nm ls
+tut es.
+.SH ÜBERSETZUNG
+Von jemandem.
+"""
+
+
+def test_manuals_are_aligned_by_their_sections(tmp_path):
+    def page(path: str, text: str, compressed: bool = True) -> None:
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path).write_bytes(gzip.compress(text.encode()) if compressed else text.encode())
+
+    for name in ("ls", "dir"):  # the same page by another name
+        page(f"usr/share/man/man1/{name}.1.gz", _ENGLISH)
+        page(f"usr/share/man/de/man1/{name}.1.gz", _GERMAN)
+    page("usr/share/man/man1/cp.1.gz", ".SH NAME\ncopy\n")
+    page("usr/share/help/C/gnome-help/a.page", "<page><title>Log  out</title><p>Click <gui>x</gui>.</p></page>", False)
+    page("usr/share/help/de/gnome-help/a.page", "<page><title>Abmelden</title><p>Auf x klicken.</p></page>", False)
+    found = [(p.document, p.en, p.de) for p in manuals.manual_paragraphs(tmp_path)]
+    assert found == [
+        ("man1/dir.1", "NAME", "BEZEICHNUNG"),
+        ("man1/dir.1", "ls - list files", "ls - Dateien auflisten"),
+        ("man1/dir.1", "OPTIONS", "OPTIONEN"),
+        ("man1/dir.1", "do not ignore hidden files", "„versteckte“ Dateien nicht auslassen"),
+        ("man1/dir.1", "The stat(2) call.", "Der Aufruf stat(2)."),
+        ("gnome-help/a", "Log out", "Abmelden"),
+        ("gnome-help/a", "Click x.", "Auf x klicken."),
+    ]
 
 
 def test_no_long_paragraph_of_the_test_documents_stands_in_train():
