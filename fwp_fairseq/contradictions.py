@@ -1,4 +1,4 @@
-"""Finds options of a site that contradict each other or have no meaning there."""
+"""Finds options of a site that contradict each other or would have no effect there."""
 
 from collections.abc import Iterator
 
@@ -39,12 +39,12 @@ def _of_the_map(options: SiteOptions, site: str) -> Iterator[Contradiction]:
         why = "fast weights keep no positions of the source"
         yield Contradiction(("source_window", "feature_map"), why, "left out, or softmax attention")
     if options.positions != "none":
-        why = "only the scores of softmax attention can be turned by positions"
+        why = "rotary positions act on the scores of softmax attention, and this site has none"
         yield Contradiction(("positions", "feature_map"), why, "none, or softmax attention")
     if options.directions != "redrawn" and not issubclass(phi, RandomFeatures):
         yield Contradiction(("directions", "feature_map"), "this map has no random directions", "redrawn")
     if options.output_norm != "none" and options.normalizes[1]:
-        why = "the norm undoes what the denominator does"
+        why = "the norm cancels the denominator"
         yield Contradiction(("normalizer", "output_norm"), why, "auto, sum, l2 or none")
     if not phi.non_negative and options.normalizes[0]:
         why = f"features of this map can be negative, so they cannot be divided by their sum ({normalizer})"
@@ -53,7 +53,7 @@ def _of_the_map(options: SiteOptions, site: str) -> Iterator[Contradiction]:
 
 def _of_the_rule(options: SiteOptions, site: str) -> Iterator[Contradiction]:
     if options.beta_range != "0-1" and options.update_rule not in CORRECTING:
-        why = "only a rule that takes away what the key held can take away more than that"
+        why = "only a rule that removes the old value of a key can remove more than all of it"
         yield Contradiction(("beta_range", "update_rule"), why, f"0-1, or the rule {' or '.join(CORRECTING)}")
     if options.passes != "one" and options.update_rule == "sum":
         yield Contradiction(("passes", "update_rule"), "a sum has no order", "one, or another rule")

@@ -1,8 +1,8 @@
 """Kinds of attention by name, each of which stands for values of the table of options.
 
-Flags, architectures, experiments and benchmarks write the attention of a site as a kind, and after commas each option
-in which it differs: ``delta,passes=both-ways``. Options without a kind change what the site has otherwise:
-``passes=both-ways``. To add a kind, add its row to :data:`KINDS`.
+Flags, architectures, experiments and benchmarks write the attention of a site as a kind, followed by commas and the
+options in which it differs from the kind: ``delta,passes=both-ways``. Without a kind, the options change whatever
+attention the site would have otherwise: ``passes=both-ways``. To add a kind, add its row to :data:`KINDS`.
 """
 
 import difflib
@@ -13,7 +13,7 @@ from .options import MAPS, OPTIONS, SiteOptions
 
 
 class Kind(NamedTuple):
-    """One row of the table: what the kind is, and the options in which it differs from their defaults."""
+    """One row of the table: a description of the kind, and those of its options that are not the defaults."""
 
     description: str
     options: dict[str, str | int]
@@ -47,7 +47,7 @@ KINDS: dict[str, Kind] = {
     "fwp1991": Kind("the fast weight programmer of 1991, with ELU+1", {"feature_map": "elu", "fast_net": "fwp1991"}),
 }
 
-# The attention of the architectures ``..._hybrid``, which translate as well as with softmax alone (docs/results.md).
+# The attention of each site of the architectures ``..._hybrid``; docs/results.md says how well they translate.
 HYBRID = {"encoder": "delta,passes=both-ways", "decoder": "delta", "cross": "softmax"}
 
 
@@ -64,13 +64,18 @@ def _nearest(name: str, names) -> str:
 
 
 def hyphens(name: str) -> str:
-    """Returns the name of an option, as flags have it."""
+    """Returns the name of an option as flags write it, with hyphens."""
     return name.replace("_", "-")
 
 
 @dataclass(frozen=True)
 class Attention:
-    """The attention of a site as it is written: a kind, or None for what the site has otherwise, and other options."""
+    """Describes the attention of a site as flags write it.
+
+    Attributes:
+        kind: the name of the kind; None for the attention that the site would have otherwise.
+        changes: the options that differ from it, by name.
+    """
 
     kind: str | None = None
     changes: dict[str, str | int] = field(default_factory=dict)
@@ -95,9 +100,9 @@ class Attention:
 
     @classmethod
     def of(cls, options: SiteOptions) -> "Attention":
-        """Returns the nearest kind, and the options in which these differ from it."""
+        """Returns the kind from which the fewest of these options differ, with those that do."""
         changes = {name: _changes(kind.options, options) for name, kind in KINDS.items()}
-        # A number cannot be taken away from a kind that has one.
+        # A kind with a number, such as a window of 8, cannot be written without it.
         possible = [name for name in KINDS if None not in changes[name].values()]
         kind = min(possible, key=lambda name: len(changes[name]))
         return cls(kind, changes[kind])
@@ -106,14 +111,14 @@ class Attention:
         return ",".join([*filter(None, [self.kind]), *(f"{hyphens(n)}={value}" for n, value in self.changes.items())])
 
     def options(self, common: dict[str, str | int] | None = None) -> SiteOptions:
-        """Returns the options of a site, given the ``common`` ones of all sites that have no kind of their own."""
+        """Returns the options of a site; ``common`` are those for all sites that have no kind of their own."""
         common = common or {}
         if self.kind is not None:
             common = KINDS[self.kind].options | {n: x for n, x in common.items() if not OPTIONS[n].per_site}
         return SiteOptions(**common | self.changes)
 
     def changed(self, changes: dict[str, str | int]) -> "Attention":
-        """Returns this attention with other options, by the name of the nearest kind if it has one."""
+        """Returns this attention with ``changes`` to its options; if it has a kind, under the nearest kind's name."""
         changed = Attention(self.kind, self.changes | changes)
         if self.kind is None:
             return changed
@@ -138,7 +143,7 @@ def _option(part: str) -> tuple[str, str | int]:
 
 
 def _changes(kind: dict[str, str | int], options: SiteOptions) -> dict[str, str | int | None]:
-    """Returns the options that differ from those of a kind."""
+    """Returns those of the options that differ from the options of a kind."""
     theirs = SiteOptions(**kind)
     names = [n for n, option in OPTIONS.items() if option.per_site and (option.of_softmax or not options.is_softmax)]
     changes = {n: getattr(options, n) for n in names if n != "normalizer" and getattr(options, n) != getattr(theirs, n)}

@@ -1,4 +1,4 @@
-"""A row of the table of options, and the values of the options of a site as memories read them.
+"""Defines a row of the table of options, and the values of a site's options as memories read them.
 
 Each memory has the rows of the options that choose it; :mod:`.options` joins them with all others.
 """
@@ -11,7 +11,8 @@ from .feature_maps import FeatureMap, RandomFeatures, build_feature_map, width_f
 SITES = {"encoder": "encoder self-attention", "decoder": "decoder self-attention", "cross": "cross-attention"}
 # The largest beta of each range; the smallest is 0.
 BETA_RANGES = {"0-1": 1, "0-2": 2}
-# Name to (normalize_features, normalize_output) of the operator; features of length 1 are made before it.
+# Each normaliser by name, as (normalize_features, normalize_output) of the operator. With l2 the features have length 1
+# before the operator gets them.
 NORMALIZERS = {
     "attention": (False, True),
     "sum": (True, False),
@@ -19,7 +20,7 @@ NORMALIZERS = {
     "none": (False, False),
     "l2": (False, False),
 }
-# What "auto" stands for: the normaliser that the paper uses with the rule.
+# The normaliser for which "auto" stands, by rule: that of the rule's paper.
 USUAL_NORMALIZERS = {"sum": "attention", "delta": "sum", "gated": "attention", "gated_delta": "l2"}
 
 
@@ -27,16 +28,16 @@ class Option(NamedTuple):
     """One row of the table.
 
     Attributes:
-        name: in :class:`Options` and Python; with hyphens on the command line, ``--fwp-NAME`` for all sites, and
-            ``NAME=VALUE`` after the kind of one site.
-        title: what sentences call it.
+        name: its name in :class:`Options` and in Python. The command line has hyphens in it: ``--fwp-NAME`` for all
+            sites, and ``NAME=VALUE`` after the kind of one site.
+        title: its name in sentences.
         default: its value if none is given. The help says what None means for a number.
-        values: each value with what it does; None for a whole number from 1 on.
-        help: what the option does.
-        sites: where it means something. An option of one site has no flag for all.
+        values: each value with its effect; None for a whole number from 1 on.
+        help: the effect of the option.
+        sites: those that have the option. An option of a single site has no flag for all sites.
         per_site: whether sites can have values of their own.
-        of_softmax: whether it means something to softmax attention.
-        kept: whether the description in a checkpoint names it: ``always``, if it is not the default, or ``never``.
+        of_softmax: whether softmax attention has the option.
+        kept: when the description in a checkpoint names it: ``always``, ``if chosen`` (not the default), or ``never``.
     """
 
     name: str
@@ -51,11 +52,11 @@ class Option(NamedTuple):
 
     @property
     def is_common(self) -> bool:
-        """Whether there is a flag for all sites."""
+        """Returns True if there is a flag for all sites."""
         return len(self.sites) > 1
 
     def expected(self, value) -> str | None:
-        """Returns the values that the option can have, if this is none of them; otherwise None."""
+        """Returns the possible values, in words, if this value is not one of them; otherwise None."""
         if self.values is None:
             fits = value is None or (isinstance(value, int) and not isinstance(value, bool))
             return None if fits else "a whole number"
@@ -77,10 +78,10 @@ class Contradiction(NamedTuple):
 
 
 class Options:
-    """The values of the options of one site; :class:`.options.SiteOptions` has a field for each row of the table.
+    """Holds the options of one site; :class:`.options.SiteOptions` has a field for each row of the table.
 
     Attributes:
-        memory: the class of memory that they choose.
+        memory: the class of memory that the options choose.
     """
 
     memory: Any
@@ -91,9 +92,10 @@ class Options:
 
     @property
     def chosen_normalizer(self) -> str:
-        """The normaliser, with "auto" resolved: ``attention`` is replaced by ``none`` where there is no denominator.
+        """Returns the normaliser for which ``auto`` stands, or else the one that was chosen.
 
-        An output norm replaces the denominator, and some memories accumulate no keys for it.
+        Instead of ``attention``, ``auto`` stands for ``none`` where there is no denominator z . phi(q): with an output
+        norm, which replaces it, and in memories that do not sum the keys.
         """
         if self.normalizer != "auto":
             return self.normalizer
@@ -103,11 +105,11 @@ class Options:
 
     @property
     def normalizes(self) -> tuple[bool, bool]:
-        """(normalize_features, normalize_output) of the operator."""
+        """Returns ``(normalize_features, normalize_output)`` for the operator."""
         return NORMALIZERS[self.chosen_normalizer]
 
     def width(self, d_key: int) -> int:
-        """d_dot of heads of this width."""
+        """Returns d_dot, the number of features, of heads of width ``d_key``."""
         return self.d_dot or width_for(self.feature_map, d_key)
 
     def build_feature_map(self, d_key: int, heads: int) -> FeatureMap:

@@ -1,9 +1,9 @@
-"""The options of attention, one row each: what they are called, which values they have, and where they mean something.
+"""Lists the options of attention, one row each: their names, their values, and the sites where they have a meaning.
 
 The options of a site (:class:`SiteOptions`), fairseq's flags and YAML (:mod:`.config`), the arguments of the layers,
-``fwp archs``, error messages and the tables of the documentation are made of :data:`OPTIONS`. To add one, add its row,
-and use it where a memory or a layer is built; :mod:`.contradictions` says what it cannot be combined with. Options that
-choose a memory have their rows in its class.
+``fwp archs``, error messages and the tables of the documentation are made from :data:`OPTIONS`. To add an option, add
+its row, and use its value where a memory or a layer is built; :mod:`.contradictions` says what it cannot be combined
+with. Options that choose a memory have their rows in its class.
 """
 
 from dataclasses import dataclass, field, make_dataclass
@@ -44,7 +44,7 @@ OPTIONS: dict[str, Option] = {option.name: option for option in (
         "normalizer", "normaliser", "auto",
         {
             "auto": ", ".join(f"{normalizer} for {rule}" for rule, normalizer in USUAL_NORMALIZERS.items())
-            + "; with an output norm or a fast net none takes the place of attention",
+            + " (none in place of attention where there is an output norm or a fast net)",
             "attention": "divides the output by z . phi(q)",
             "sum": "divides features by their sum", "both": "does both", "none": "divides nothing",
             "l2": "divides features by their length (L2 norm)",
@@ -65,7 +65,10 @@ OPTIONS: dict[str, Option] = {option.name: option for option in (
     ),
     Option(
         "beta_range", "range of beta", "0-1",
-        {"0-1": "1 replaces the old value by the new one", "0-2": "allows negative eigenvalues"},
+        {
+            "0-1": "1 replaces the old value of a key by the new one",
+            "0-2": "above 1 the old value changes its sign (negative eigenvalues)",
+        },
         "the range of the write strength beta of the rules delta and gated_delta; 0-2 is meant for the normaliser l2",
     ),
     *every_row(),
@@ -131,18 +134,18 @@ _Fields = make_dataclass(
 
 @dataclass(frozen=True)
 class SiteOptions(_Fields, Options):
-    """The options of one site, by the names of :data:`OPTIONS`.
+    """Holds the options of one site, by the names of :data:`OPTIONS`.
 
-    With ``feature_map`` softmax the site has fairseq's attention, and options that are not ``of_softmax`` are unused.
+    With ``feature_map`` softmax the site has softmax attention, and options that are not ``of_softmax`` are unused.
     """
 
     @property
     def memory(self) -> type[Memory]:
-        """The memory that an option chooses, and without such an option one matrix."""
+        """Returns the class of memory that an option chooses; without such an option, one matrix."""
         return next((memory for memory in MEMORIES if memory.chosen_by(self)), Matrix)
 
     def describe(self, d_key: int) -> str:
-        """Names in one line everything a checkpoint's weights depend on."""
+        """Returns a line that names everything on which a checkpoint's weights depend; ``d_key`` is a head's width."""
         values = vars(self)
         if not self.is_softmax:
             values = values | {"d_dot": self.width(d_key), "normalizer": self.chosen_normalizer}

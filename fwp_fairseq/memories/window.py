@@ -87,10 +87,10 @@ class Window(Memory):
     @classmethod
     def contradictions(cls, options: Options) -> Iterator[Contradiction]:
         if options.update_rule != "sum":
-            why = "what is read in the window and before it is added up"
+            why = "the sums over the window and over earlier positions are added"
             yield Contradiction(("window", "update_rule"), why, "left out, or the rule sum")
         if options.chosen_normalizer != "attention":
-            why = "what is read in the window and before it is divided by the sum of both weights"
+            why = "the sums over the window and over earlier positions have one denominator, the sum of both weights"
             if options.normalizer == "auto":  # an output norm has chosen another
                 yield Contradiction(("window", "output_norm"), why, "left out, or no output norm")
             yield Contradiction(("window", "normalizer"), why, "left out, or the normaliser auto or attention")

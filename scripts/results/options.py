@@ -15,7 +15,7 @@ def _values(option: Option) -> str:
     if option.values is None:
         return "a whole number"
     named = (f"`{value}`" + (" (default)" if value == option.default else "") for value in option.values)
-    return ", ".join(f"{name}: {what}" for name, what in zip(named, option.values.values(), strict=True))
+    return "; ".join(f"{name}: {what}" for name, what in zip(named, option.values.values(), strict=True))
 
 
 def _values_of(kind: str) -> str:
