@@ -74,7 +74,7 @@ class Projections(nn.Module):
         return self.swap_layout(y.unflatten(-1, (self.num_heads, self.head_dim)))
 
     def swap_layout(self, x: Tensor) -> Tensor:
-        """Brings a tensor from the layout of the caller, here (B, L, ...), to (B, L, ...), or back."""
+        """Brings a tensor from the layout of the caller to (B, L, ...), or back. Here both are the same."""
         return x
 
     @staticmethod

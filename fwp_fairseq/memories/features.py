@@ -42,22 +42,22 @@ class Features(nn.Module):
         return self._identity or self.feature_map.kernel_map
 
     def queries(self, q: Tensor) -> Tensor:
-        """Computes what the operator takes of queries (B, L, H, d_key)."""
+        """Projects queries (B, L, H, d_key) to what the operator reads with."""
         return self(q, self.query_map or self.feature_map)
 
     def keys(self, k: Tensor) -> Tensor:
-        """Computes what the operator takes of keys (B, L, H, d_key)."""
+        """Projects keys (B, L, H, d_key) to what the operator writes with."""
         return self(k, self.feature_map)
 
     def forward(self, x: Tensor, phi: FeatureMap) -> Tensor:
-        """Computes what the operator takes of queries or keys (B, L, H, d_key), by their map."""
+        """Projects queries or keys (B, L, H, d_key) by their map, for the operator."""
         x = x.transpose(1, 2)
         if self.has_length_one:
             return phi.of_length_one(x, EPS).transpose(1, 2)
         return phi(x, whole=self._identity is not None).transpose(1, 2)
 
     def phi(self, x: Tensor) -> Tensor:
-        """Computes features of what :meth:`queries` or :meth:`keys` returned, divided as they are written."""
+        """Computes the features of what :meth:`queries` or :meth:`keys` returned; divides them as the operator does."""
         phi = self.kernel_map(x.transpose(1, 2)).transpose(1, 2)
         return divide(phi, phi.sum(-1, keepdim=True) + EPS) if self.normalize_features else phi
 

@@ -88,7 +88,7 @@ class Memory(nn.Module):
 
     @classmethod
     def resolved(cls, options: Options) -> dict[str, str | int]:
-        """Returns the options whose default the memory replaces by a number, with this number."""
+        """Returns the numbers that this memory uses where options are None, by the names of the options."""
         return {}
 
     def map_entries(self) -> set[str]:
@@ -109,7 +109,7 @@ class Memory(nn.Module):
             start(self.beta_proj, small)
 
     def parts(self, x: Tensor) -> Parts:
-        """Computes the gates of the input of the keys (..., inputs): (..., H), or (..., H, width) of other parts."""
+        """Computes gates (..., H), and further parts (..., H, width), from the input of the keys (..., inputs)."""
         parts = {}
         if self.beta_proj is not None:
             logits = self.beta_proj(x)
@@ -166,8 +166,8 @@ class Memory(nn.Module):
     ) -> tuple[Tensor, Held]:
         """Writes positions one after the other, and reads after each: (out, what to go on from).
 
-        ``held`` is what the last step returned, None at first. A step writes into a cache, so that it can be continued
-        only once.
+        ``held`` is what the last step returned, None at first. A step may change what it is given, so continue from its
+        result alone.
         """
         if self._is_lazy(held, k):
             return self._step(held, q, k, v, parts, key_padding_mask)
@@ -189,7 +189,7 @@ class Memory(nn.Module):
         return self.attend(q, k, q.new_empty(*k.shape[:3], self.sizes.d_key), strengths, state=held)[0]
 
     def _is_lazy(self, held: Held | None, k: Tensor) -> bool:
-        """Returns True to decode lazily, which cannot be differentiated, from what is held, None at first."""
+        """Returns True if decoding from ``held`` (None at first) is lazy; lazy decoding cannot be differentiated."""
         if held is None:
             return not torch.is_grad_enabled() and self.decodes_lazily(k)
         if isinstance(held, self.State):

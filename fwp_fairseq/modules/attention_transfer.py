@@ -34,7 +34,7 @@ def softmax_weights(q: Tensor, k: Tensor, key_padding_mask: Tensor | None, causa
 
 
 class AttentionTransfer:
-    """Compares what every site with fast weights attends to with what softmax attention attends to.
+    """Measures how far the attention of every site with fast weights is from softmax attention.
 
     While :meth:`compared` is active, each site returns the output of softmax attention with the same projections. So a
     converted model computes the same as the softmax model that it was converted from, and every layer sees that model's

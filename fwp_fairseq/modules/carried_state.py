@@ -43,7 +43,7 @@ class Segment:
     def initial(self, offsets: Tensor) -> States:
         """Returns the states before this segment, on the device of ``offsets``; zeros where a stream begins.
 
-        They are the same when it is read again, as fairseq does after an overflow or when memory ran out.
+        The same segment may be read again, as fairseq does after an overflow; the states are the same then.
 
         Args:
             offsets: (B,), tokens of each stream before this segment.

@@ -18,8 +18,8 @@ _STOCK = SiteOptions("softmax")
 class CrossAttention(FairseqAttention, MultiheadAttention):
     """fairseq's encoder-decoder attention, with the same results, parameters and options.
 
-    While hypotheses are searched for, fairseq keeps a copy of a source's keys and values for each of them, and
-    multiplies each query with its own copy. Here a source is kept once, and the queries of its hypotheses are
+    In beam search fairseq keeps a copy of a source's keys and values for each hypothesis, and multiplies each query
+    with its own copy. Here a source is kept once, and the queries of its hypotheses are
     multiplied with it together: a beam-th of the memory, and one matrix product of several rows in place of several
     products of one row. fairseq's generator says how many hypotheses there are of each sentence, and the encoder hands
     down which source each of them reads; without this, every row has a source of its own.
@@ -152,7 +152,7 @@ class CrossAttention(FairseqAttention, MultiheadAttention):
 
 
 def _rows_of(key: Tensor, rows: Tensor | None) -> Tensor:
-    """Returns the source of key (S, N, C) that each row reads: as it was handed down, or row r source r."""
+    """Returns the source of key (S, N, C) that each row reads, as it was handed down; else row r reads source r."""
     return torch.arange(key.shape[1], device=key.device)[:, None] if rows is None else rows
 
 
@@ -169,7 +169,7 @@ def _shown(weights: Tensor, call: Call) -> Tensor | None:
 
 
 def _of_rows(weights: Tensor, length: int) -> Tensor:
-    """Returns weights (H, R, T, S) of those of sources, (N, H, R / N T, S)."""
+    """Rearranges weights by source, (N, H, R / N T, S), to weights by row, (H, R, T, S)."""
     return weights.unflatten(2, (-1, length)).transpose(0, 1).flatten(1, 2)
 
 

@@ -29,7 +29,7 @@ class Call(NamedTuple):
         return bool(self.need_weights or self.need_head_weights)
 
     def shown(self, weights: Tensor | None) -> Tensor | None:
-        """Returns weights of heads (H, B, T, S) as the caller wants them: so, their mean over heads, or None."""
+        """Returns weights of heads (H, B, T, S) as the caller wants them: per head, as their mean, or None."""
         if weights is None or not self.wants_weights:
             return None
         return weights if self.need_head_weights else weights.mean(0)
@@ -66,7 +66,7 @@ class FairseqAttention(FairseqIncrementalState):
         Args:
             query: (T, B, embed_dim).
             key: (S, B, source_dim), the input of keys and values; cross-attention needs it only until it is written.
-                While decoding, if :func:`.incremental_state.hand_rows` was called, the sources that it numbers.
+                While decoding, after :func:`.incremental_state.hand_rows`, the sources to which its numbers refer.
             value: ignored; values have the input of keys.
             key_padding_mask: (B, S), True at pads.
             incremental_state: fairseq's store of decoding state; None outside decoding.
@@ -96,7 +96,7 @@ class FairseqAttention(FairseqIncrementalState):
 
     @staticmethod
     def add_quant_noise(q_noise: float, block_size: int, *projections: nn.Module | None) -> None:
-        """Adds fairseq's quantisation noise to those projections that there are."""
+        """Adds fairseq's quantisation noise to projections; None stands for an absent one."""
         for projection in projections:
             if projection is not None:
                 quant_noise(projection, q_noise, block_size)

@@ -47,8 +47,8 @@ def hand_rows(incremental_state: dict, rows: Tensor) -> None:
     """Tells cross-attention which source each row (hypothesis) reads, before it writes the sources.
 
     Args:
-        rows: (R / beam, beam), int64. Row i * beam + j reads source ``rows[i, j]``. Each line holds a single number,
-            and its rows stay next to each other until they end.
+        rows: (R / beam, beam), int64. Row i * beam + j reads source ``rows[i, j]``. All numbers of a line are the
+            same, and its rows stay next to each other to the end.
     """
     incremental_state[_ROWS] = {_ROWS: rows}
 

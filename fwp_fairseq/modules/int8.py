@@ -23,8 +23,8 @@ class Int8Linear(LargeLinear):
 
     Each row of W is scaled by its largest absolute number, once, and each row of x by its own, anew in each call: a row
     of y depends on its own row of x alone, and NaN or infinity in one row stays there. Sums are exact integers; the
-    result is float32. There is nothing to train. ``weight`` and ``bias`` give what is computed with in float32, for
-    code that reads them.
+    result is float32. There is nothing to train. ``weight`` and ``bias`` return the numbers of the computation as
+    float32, for code that reads them.
 
     Cost: a quarter of the memory of W, and of the time to read it. With AMX half of the memory, because oneDNN keeps W
     in two forms.
@@ -48,7 +48,10 @@ class Int8Linear(LargeLinear):
 
     @property
     def by_onednn(self) -> bool:
-        """Returns True with AMX: oneDNN then takes half of FBGEMM's time for 64 rows and more, else up to twice."""
+        """Returns True if the processor has AMX.
+
+        With AMX oneDNN takes half of FBGEMM's time for 64 rows or more; without it, up to twice.
+        """
         return torch.cpu._is_amx_tile_supported() and "onednn" in torch.backends.quantized.supported_engines
 
     def _prepacked(self, weight: Tensor) -> torch.ScriptObject:

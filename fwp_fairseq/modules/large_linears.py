@@ -12,7 +12,7 @@ SMALLEST = 2**18
 
 
 class LargeLinear(nn.Module):
-    """A linear layer whose weights have another form, made anew for each decoding, and neither saved nor copied."""
+    """A linear layer with its weights in another form, which each decoding makes anew; it is not saved or copied."""
 
     def __init__(self, linear: nn.Linear):
         super().__init__()

@@ -115,9 +115,9 @@ class RelativeAttention(FairseqAttention, nn.Module):
 
     @staticmethod
     def _by_position(scores: Tensor) -> Tensor:
-        """Moves scores (B, H, T, S) from distances S - 1 to 0 to the positions that are so far from each query.
+        """Turns scores by distance (B, H, T, S), of the distances S - 1 to 0, into scores by position.
 
-        Scores to the right of a query are those of another query; they are masked.
+        Entries to the right of a query hold scores of another query, and have to be masked.
         """
         rows, heads, queries, keys = scores.shape
         return pad(scores, (1, 0)).view(rows, heads, keys + 1, queries)[:, :, 1:].reshape(scores.shape)

@@ -24,7 +24,7 @@ class SourceWindow:
 
     Args:
         size: w.
-        keys, values: (S, N, H, d_key) and (S, N, H, d_value) of N sources, S positions each, of which w are fewer.
+        keys, values: (S, N, H, d_key) and (S, N, H, d_value) of N sources of S positions; S is larger than w.
         pads: (N, S), True at pads before or behind the tokens of a source; None if there are none.
         rows: (R,), the source that each row reads.
 

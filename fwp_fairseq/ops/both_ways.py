@@ -1,8 +1,8 @@
 """Bidirectional rules: half of the heads go through a sequence forwards, the others backwards.
 
 A rule that forgets or replaces depends on the order of the writes. If an encoder writes a whole source before it reads,
-the last words dominate at every position. In a bidirectional encoder position t reads after its own write: in the first
-half of the heads the positions up to t are written then, in the second half those from t on.
+the last words dominate at every position. In a bidirectional encoder position t reads right after its own write: heads
+of the first half have then written the positions up to t, heads of the second half those from t on.
 """
 
 from collections.abc import Callable

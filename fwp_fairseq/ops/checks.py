@@ -9,9 +9,9 @@ def fail(operator: str, tensor: str, actual: object, expected: object) -> None:
 
 
 def check_tensor(operator: str, name: str, x: Tensor, dims: int | None, device: torch.device | None = None) -> None:
-    """Raises ValueError unless x is a tensor; of ``dims`` dimensions and a floating point type, and on ``device``.
+    """Raises ValueError unless x is a tensor of ``dims`` dimensions and a floating point type, on ``device``.
 
-    The last two checks are left out where ``dims`` or ``device`` is None.
+    With None for ``dims``, dimensions and type may be any; with None for ``device``, the device.
     """
     if not isinstance(x, Tensor):
         fail(operator, name, "None" if x is None else f"of type {type(x).__name__}", "a tensor")

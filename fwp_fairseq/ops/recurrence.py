@@ -175,8 +175,8 @@ def keep(pads: Tensor | None, t: int, before: Tensor, after: Tensor) -> Tensor:
 def _kernel(name: str, gates: int, vectors: int, kept: tuple[bool, ...]) -> Kernel:
     """Describes a compiled recurrence; ``vectors`` are the states beside R.
 
-    The operator returns out, the states, and what the backward needs beside R and out: for each entry of ``kept`` rows
-    of the net's heads, or (True) of those of every gate.
+    The operator returns out, the states, and a tensor for each entry of ``kept``, which the backward needs beside R
+    and out. It has the heads of the net or, if the entry is True, those of every gate.
     """
 
     def states(k: Tensor) -> list[Tensor]:

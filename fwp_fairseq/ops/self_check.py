@@ -46,7 +46,7 @@ def both_passes(run: Callable[..., list[Tensor]], tensors: list[Tensor]) -> list
 
 
 def inputs(rule: Rule, length: int, device: str) -> list[Tensor]:
-    """Draws q, k, v and gates, in float64 with values of half precision. Rules with decay keep much."""
+    """Draws q, k, v and gates, in float64 with values of half precision; decay leaves most of what was written."""
     generator = torch.Generator().manual_seed(length)
     q, k = torch.randn(2, 1, length, HEADS, D_KEY, generator=generator)
     v = torch.randn(1, length, HEADS, D_VALUE, generator=generator)

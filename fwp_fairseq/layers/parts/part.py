@@ -8,7 +8,7 @@ from torch import nn
 class Part(nn.Module):
     """Changes the queries and keys of all heads, or their outputs, where an option is not its default.
 
-    ``forward`` maps (..., heads, d_key) to the same shape. The attention has the module under the name of the option.
+    ``forward`` maps (..., heads, d_key) to the same shape. In the attention, the module is named as the option.
 
     Attributes:
         option: the name of the option.
