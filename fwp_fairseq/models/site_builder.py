@@ -10,7 +10,7 @@ from ..options import OPTIONS
 
 
 def refuse_heads(side: str, embed_dim: int, heads: int) -> None:
-    """Raises ValueError for a number of heads between which the width cannot be divided; ``side`` begins the flag."""
+    """Raises ValueError unless the heads can share the width; ``side`` is the first word of the flag that it names."""
     if heads < 1 or embed_dim % heads:
         raise ValueError(f"--{side}-attention-heads {heads}: expected a divisor of the model's width, {embed_dim}")
 
@@ -18,7 +18,13 @@ def refuse_heads(side: str, embed_dim: int, heads: int) -> None:
 def build_attention(
     layer: nn.Module, embed_dim: int, cfg: TransformerConfig, site: str
 ) -> CrossAttention | SelfAttention | SiteAttention | None:
-    """Builds the attention of a site; None if the flags choose fairseq's own.
+    """Builds the attention of a site; returns None if the flags choose fairseq's own softmax attention.
+
+    Args:
+        layer: fairseq's layer, which has the settings of quantisation noise.
+        embed_dim: width of the layer.
+        cfg: the options of the model.
+        site: ``encoder``, ``decoder`` or ``cross``.
 
     Raises:
         ValueError: flags contradict each other or the widths of the model; the message names them.

@@ -12,7 +12,7 @@ from torch.backends import cuda
 
 @contextmanager
 def without_plans(training: bool) -> Iterator[None]:
-    """Takes cuDNN's kernels from those that PyTorch chooses among, in training; gives them back at the end."""
+    """Returns a context in which PyTorch does not choose cuDNN's attention, if ``training``."""
     if not (training and cuda.cudnn_sdp_enabled()):
         yield
         return

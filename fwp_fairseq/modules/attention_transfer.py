@@ -12,16 +12,16 @@ from .site_attention import SiteAttention
 
 
 def softmax_weights(q: Tensor, k: Tensor, key_padding_mask: Tensor | None, causal: bool) -> Tensor:
-    """softmax_j(q_i . k_j / sqrt(d_key)) as fairseq's attention computes it, in float32 or wider.
+    """Computes softmax_j(q_i . k_j / sqrt(d_key)) as fairseq's attention does, in float32 or wider.
 
     Args:
         q: (B, T, H, d_key).
         k: (B, S, H, d_key).
         key_padding_mask: (B, S), True at pads.
-        causal: whether position i reads no later one.
+        causal: whether position i reads only the positions j <= i.
 
     Returns:
-        (H, B, T, S). A position that may read nothing at all, which is a pad, gets arbitrary weights.
+        (H, B, T, S). A position with nothing to read, which is a pad, gets arbitrary weights.
     """
     scores = torch.einsum("bthd,bshd->hbts", q / math.sqrt(q.shape[-1]), k)
     scores = scores.to(state_type(scores.dtype))
@@ -51,7 +51,7 @@ class AttentionTransfer:
 
     Raises:
         ValueError: no site has fast weights, or one of them cannot imitate softmax: it has no learned non-negative
-            feature map, or reads something else than values weighted by b.
+            feature map, or its output is not the sum of the values weighted by b.
     """
 
     def __init__(self, model: nn.Module):

@@ -15,7 +15,7 @@ States = dict[int, tuple[Tensor | None, ...]]
 
 
 def changed(states: States, change: Callable[[Tensor], Tensor]) -> States:
-    """Changes every tensor."""
+    """Returns the states with ``change`` applied to every tensor."""
     return {layer: tuple(None if x is None else change(x) for x in state) for layer, state in states.items()}
 
 
@@ -33,7 +33,7 @@ class Segment:
     Attributes:
         state: holds what the earlier segments wrote, and receives what this one writes. None reads every segment as the
             beginning of a stream.
-        horizon: tokens after which a stream begins anew with an empty state; None for never.
+        horizon: number of tokens after which a stream begins anew with an empty state; None for never.
     """
 
     state: CarriedState | None = None
@@ -43,7 +43,7 @@ class Segment:
     def initial(self, offsets: Tensor) -> States:
         """Returns the states before this segment, on the device of ``offsets``; zeros where a stream begins.
 
-        The same segment may be read again, as fairseq does after an overflow; the states are the same then.
+        If the segment is read again, as fairseq does after an overflow or when memory ran out, they are the same.
 
         Args:
             offsets: (B,), tokens of each stream before this segment.

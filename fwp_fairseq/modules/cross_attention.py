@@ -8,7 +8,7 @@ from ..numerics import state_type
 from ..options import SiteOptions
 from . import incremental_state as states
 from .fairseq_attention import Call, FairseqAttention
-from .rotary import CrossPositions, turned
+from .rotary import CrossPositions, rotated
 from .shared_source import SharedSource
 from .source_window import SourceWindow
 
@@ -19,17 +19,18 @@ class CrossAttention(FairseqAttention, MultiheadAttention):
     """fairseq's encoder-decoder attention, with the same results, parameters and options.
 
     In beam search fairseq keeps a copy of a source's keys and values for each hypothesis, and multiplies each query
-    with its own copy. Here a source is kept once, and the queries of its hypotheses are
-    multiplied with it together: a beam-th of the memory, and one matrix product of several rows in place of several
-    products of one row. fairseq's generator says how many hypotheses there are of each sentence, and the encoder hands
-    down which source each of them reads; without this, every row has a source of its own.
+    with its own copy. Here a source is kept once, and the queries of its hypotheses are multiplied with it together.
+    This divides the memory by the beam size, and replaces several products of one row by one product of several rows.
+    fairseq's generator says how many hypotheses there are of each sentence, and the encoder hands down which source
+    each of them reads; without this, every row has a source of its own.
 
     Everything else is left to fairseq: training, scoring, decoding under autograd, and the options that change keys or
     weights (bias_k, add_zero_attn, xformers). With rotary positions, which fairseq lacks, everything is computed here.
 
     Args:
-        options: of this site. ``source_window`` is how many positions of its source a step reads
-            (:mod:`.source_window`), with other results than fairseq's and without weights; ``positions`` can be rotary.
+        options: of this site. With ``source_window`` a step reads only that many positions of its source
+            (:mod:`.source_window`): its results differ from fairseq's, and it gives no weights. ``positions`` can be
+            rotary.
 
     Attributes:
         target_pads: (R, T), True at pads of the next call's queries, which take no position; None if there are none.
@@ -44,7 +45,7 @@ class CrossAttention(FairseqAttention, MultiheadAttention):
 
     @property
     def shows_weights_in_steps(self) -> bool:
-        """Weights in decoding step by step, if they are asked for.
+        """Returns True if steps of decoding give weights: if they were asked for, and no source window hides some.
 
         fairseq requests weights in every step and keeps them all, a number for each pair of positions, even if nobody
         wants alignments.
@@ -76,12 +77,15 @@ class CrossAttention(FairseqAttention, MultiheadAttention):
         if isinstance(source, SourceWindow):
             angles = [None] * len(query) if angle is None else angle.split(1)
             steps = zip(query.split(1), angles, strict=True)
-            return torch.cat([self._read_near(q, turn, source) for q, turn in steps]), None
+            return torch.cat([self._read_near(*step, source) for step in steps]), None
         out, weights = self._read(query, source, angle)
         return out, _shown(weights, call) if self.shows_weights_in_steps else None
 
     def _query_angles(self, query: Tensor, saved: dict) -> tuple[Tensor | None, dict]:
-        """Computes the angles (T, R, 1, P) of queries; saves the number of tokens up to the last one, (R,)."""
+        """Computes the angles of queries, (T, R, 1, P) for P rotated pairs of coordinates.
+
+        Also returns ``saved`` with the number of tokens up to the last query, (R,).
+        """
         if self.positions is None:
             return None, saved
         tokens = query.new_ones(query.shape[:2], dtype=torch.int64)
@@ -112,9 +116,9 @@ class CrossAttention(FairseqAttention, MultiheadAttention):
         return SharedSource(k, v, pads, rows.shape[1])
 
     def _project(self, key: Tensor, position: Tensor) -> tuple[Tensor, Tensor]:
-        """Keys and values (S, N, H, d) of sources (S, N, C) at positions (S, N or 1)."""
+        """Projects sources (S, N, C) at positions (S, N or 1) to keys and values (S, N, H, d)."""
         k, v = (proj(key).unflatten(-1, (self.num_heads, -1)) for proj in (self.k_proj, self.v_proj))
-        return k if self.positions is None else turned(k, self.positions.source_angles(position, k)), v
+        return k if self.positions is None else rotated(k, self.positions.source_angles(position, k)), v
 
     def _read_near(self, query: Tensor, angle: Tensor | None, source: SourceWindow) -> Tensor:
         """Reads with the rows of query (1, R, C) in their source windows."""
@@ -124,13 +128,14 @@ class CrossAttention(FairseqAttention, MultiheadAttention):
         return out
 
     def _read(self, query: Tensor, source: SharedSource, angle: Tensor | None) -> tuple[Tensor, Tensor]:
-        """Reads with the rows of query (T, R, C) in their sources: the output, and the weights (N, H, R / N T, S).
+        """Reads with the rows of query (T, R, C) in their sources.
 
-        ``angle`` (T, R, 1, P) rotates queries; None without rotary positions.
+        Returns the output (T, R, C), and the weights (N, H, (R / N) T, S). ``angle`` (T, R, 1, P) rotates the queries;
+        None without rotary positions.
         """
         length, sources, beam = len(query), len(source.keys), source.beam
         q = (self.q_proj(query) * self.scaling).unflatten(-1, (self.num_heads, self.head_dim))
-        q = q if angle is None else turned(q, angle)
+        q = q if angle is None else rotated(q, angle)
         q = q.unflatten(1, (sources, beam))
         q = q.permute(1, 3, 2, 0, 4).flatten(2, 3)  # (N, H, beam T, d)
         scores = q @ source.keys
@@ -152,7 +157,7 @@ class CrossAttention(FairseqAttention, MultiheadAttention):
 
 
 def _rows_of(key: Tensor, rows: Tensor | None) -> Tensor:
-    """Returns the source of key (S, N, C) that each row reads, as it was handed down; else row r reads source r."""
+    """Returns the number of the source in key (S, N, C) that each row reads: ``rows``, or by default r for row r."""
     return torch.arange(key.shape[1], device=key.device)[:, None] if rows is None else rows
 
 
@@ -164,17 +169,20 @@ def _of_each_row(call: Call, rows: Tensor) -> Call:
 
 
 def _shown(weights: Tensor, call: Call) -> Tensor | None:
-    """Returns weights (N, H, R / N T, S) as the caller wants them."""
+    """Returns weights (N, H, (R / N) T, S) as the caller wants them."""
     return call.shown(_of_rows(weights, len(call.query)) if call.wants_weights else None)
 
 
 def _of_rows(weights: Tensor, length: int) -> Tensor:
-    """Rearranges weights by source, (N, H, R / N T, S), to weights by row, (H, R, T, S)."""
+    """Brings weights in the order of sources, (N, H, (R / N) T, S), into that of rows, (H, R, T, S)."""
     return weights.unflatten(2, (-1, length)).transpose(0, 1).flatten(1, 2)
 
 
 def narrow_(model: nn.Module, size: int) -> None:
-    """Gives softmax cross-attention a source window, before the model is prepared to decode."""
+    """Gives the softmax cross-attention of a model a source window of ``size`` positions.
+
+    It is called before the model is prepared for decoding. ValueError if there is no such attention.
+    """
     attentions = [module for module in model.modules() if isinstance(module, CrossAttention)]
     if not attentions:
         raise ValueError("the model has no softmax cross-attention of this plugin (fwp convert opens fairseq's models)")

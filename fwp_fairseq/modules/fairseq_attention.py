@@ -29,7 +29,7 @@ class Call(NamedTuple):
         return bool(self.need_weights or self.need_head_weights)
 
     def shown(self, weights: Tensor | None) -> Tensor | None:
-        """Returns weights of heads (H, B, T, S) as the caller wants them: per head, as their mean, or None."""
+        """Returns weights (H, B, T, S) as the caller wants them: unchanged, averaged over heads (B, T, S), or None."""
         if weights is None or not self.wants_weights:
             return None
         return weights if self.need_head_weights else weights.mean(0)
@@ -66,10 +66,11 @@ class FairseqAttention(FairseqIncrementalState):
         Args:
             query: (T, B, embed_dim).
             key: (S, B, source_dim), the input of keys and values; cross-attention needs it only until it is written.
-                While decoding, after :func:`.incremental_state.hand_rows`, the sources to which its numbers refer.
+                If :func:`.incremental_state.hand_rows` was called before decoding, it has each source once, (S, N,
+                source_dim).
             value: ignored; values have the input of keys.
             key_padding_mask: (B, S), True at pads.
-            incremental_state: fairseq's store of decoding state; None outside decoding.
+            incremental_state: the dict in which fairseq keeps the state of decoding; None outside of decoding.
             need_weights: whether weights (B, T, S) averaged over heads are wanted.
             static_kv: whether the source stays the same from step to step.
             attn_mask: (T, S), added to scores.
@@ -87,7 +88,7 @@ class FairseqAttention(FairseqIncrementalState):
         )  # fmt: skip
 
     def attend(self, call: Call) -> tuple[Tensor, Tensor | None]:
-        """Answers a call."""
+        """Computes the results of a call, as :meth:`forward` describes them."""
         raise NotImplementedError
 
     def swap_layout(self, x: Tensor) -> Tensor:
@@ -96,7 +97,7 @@ class FairseqAttention(FairseqIncrementalState):
 
     @staticmethod
     def add_quant_noise(q_noise: float, block_size: int, *projections: nn.Module | None) -> None:
-        """Adds fairseq's quantisation noise to projections; None stands for an absent one."""
+        """Adds fairseq's quantisation noise to the projections that are not None."""
         for projection in projections:
             if projection is not None:
                 quant_noise(projection, q_noise, block_size)

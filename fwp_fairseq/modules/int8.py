@@ -12,7 +12,7 @@ _LARGEST_INT8 = 127
 # PyTorch asks every argument of an operator for __torch_function__. Packed weights lack it, and their answer, an
 # exception, takes longer than a product with few rows; this value says that there is nothing to call.
 torch.ScriptObject.__torch_function__ = torch._C._disabled_torch_function_impl
-# The operators themselves, without PyTorch's look at each argument for what cannot be here.
+# The operators themselves, which skip PyTorch's search of all arguments for __torch_function__.
 _fixed = torch.ops.quantized.linear_with_input_q_dq_qweight_dq_output_fp32._op
 _dynamic = torch.ops.quantized.linear_dynamic._op
 _TINY = torch.finfo(torch.float32).tiny
@@ -23,7 +23,7 @@ class Int8Linear(LargeLinear):
 
     Each row of W is scaled by its largest absolute number, once, and each row of x by its own, anew in each call: a row
     of y depends on its own row of x alone, and NaN or infinity in one row stays there. Sums are exact integers; the
-    result is float32. There is nothing to train. ``weight`` and ``bias`` return the numbers of the computation as
+    result is float32. There is nothing to train. ``weight`` and ``bias`` return the rounded weights and the bias in
     float32, for code that reads them.
 
     Cost: a quarter of the memory of W, and of the time to read it. With AMX half of the memory, because oneDNN keeps W
@@ -42,15 +42,15 @@ class Int8Linear(LargeLinear):
             warnings.filterwarnings("ignore", ".*quantize_per_channel")
             whole = torch.quantize_per_channel(weight, scales, zeros, 0, torch.qint8)
         self.offset = None if linear.bias is None else linear.bias.detach()
-        # A row that fixes the scale where it is from the range of all numbers.
+        # oneDNN's kernel takes the scale of x from the range of all numbers of a call, which this row fixes at -1 to 1.
         self.ends = F.pad(weight.new_tensor([[-1.0, 1.0]]), (0, self.in_features - 2))
         self.packed = self._prepacked(whole)
 
     @property
     def by_onednn(self) -> bool:
-        """Returns True if the processor has AMX.
+        """Returns True on processors with AMX.
 
-        With AMX oneDNN takes half of FBGEMM's time for 64 rows or more; without it, up to twice.
+        There oneDNN takes half of FBGEMM's time for 64 rows and more; on others it takes up to twice that time.
         """
         return torch.cpu._is_amx_tile_supported() and "onednn" in torch.backends.quantized.supported_engines
 
@@ -66,18 +66,18 @@ class Int8Linear(LargeLinear):
             quantized.engine = before
 
     def forward(self, x: Tensor) -> Tensor:
-        if not x.numel():  # from which oneDNN takes a dimension away
+        if not x.numel():  # of an empty x oneDNN drops a dimension
             return x.new_empty(*x.shape[:-1], self.out_features)
         largest = x.abs().amax(-1, keepdim=True).clamp_min(_TINY)
         y = self._product(x / largest)
         return y * largest if self.offset is None else torch.addcmul(self.offset, y, largest)
 
     def _product(self, x: Tensor) -> Tensor:
-        """Computes W x of numbers from -1 to 1, all with one scale."""
+        """Computes W x for x from -1 to 1, all of whose rows have one scale."""
         if self.by_onednn:
             rows = torch.cat([x.reshape(-1, self.in_features).nan_to_num(), self.ends])
             return _dynamic(rows, self.packed, True)[:-1].view(*x.shape[:-1], self.out_features)
-        # Seven bits of x without VNNI, because two products of eight overflow the sums of these CPUs.
+        # Without VNNI x has seven bits, because these CPUs add two products of eight bits in a sum that would overflow.
         largest = 127 if torch.cpu._is_vnni_supported() else 63
         return _fixed(x, 1 / largest, largest + 1, self.packed)
 
@@ -93,6 +93,7 @@ class Int8Linear(LargeLinear):
 def quantize_(model: nn.Module) -> list[str]:
     """Puts :class:`Int8Linear` in place of a model's large linear layers; returns their names.
 
-    Embeddings, norms, attention itself and small layers stay float32. ValueError for a model that is not float32.
+    Embeddings, norms, attention itself and small layers stay float32. Raises ValueError for a model that is not
+    float32.
     """
     return replace_(model, Int8Linear)

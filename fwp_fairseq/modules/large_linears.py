@@ -7,12 +7,12 @@ from torch import nn
 
 from .self_attention import SelfAttention
 
-# Below this many weights another kind of product costs more than it saves.
+# With fewer weights another kind of product costs more than it saves.
 SMALLEST = 2**18
 
 
 class LargeLinear(nn.Module):
-    """A linear layer with its weights in another form, which each decoding makes anew; it is not saved or copied."""
+    """A linear layer whose weights have another form, for decoding alone; it can be neither saved nor copied."""
 
     def __init__(self, linear: nn.Linear):
         super().__init__()
@@ -39,7 +39,7 @@ def replace_(model: nn.Module, make: Callable[[nn.Linear], nn.Module]) -> list[s
         for name, module in modules.items()
         if type(module) is nn.Linear and module.weight.numel() >= SMALLEST and not name.startswith(read)
     ]
-    for name in names:  # one after the other, so that no more than one is there twice
+    for name in names:  # in turn, so that only the weights of one layer are in memory twice
         parent, _, child = name.rpartition(".")
         owner = model.get_submodule(parent)
         setattr(owner, child, make(getattr(owner, child)))

@@ -5,13 +5,13 @@ from torch import Tensor, nn
 
 from .large_linears import LargeLinear, replace_
 
-_ROWS = 16  # for which oneDNN lays weights out; more or fewer take no longer
+_ROWS = 16  # the number of rows of x for which oneDNN arranges the weights; other numbers take no longer
 
 
 class PackedLinear(LargeLinear):
     """y = W x + b in float32, by oneDNN, with W prepacked once instead of in each call, as ``nn.Linear`` does.
 
-    There is nothing to train. ``weight`` gives W for code that reads it.
+    There is nothing to train. ``weight`` returns W, for code that reads it.
 
     Cost: on one core of a Zen 4, products of 4 to 64 rows take 0.4 to 0.9 of the time; W is kept in this form alone.
     """

@@ -124,7 +124,7 @@ class RelativeAttention(FairseqAttention, nn.Module):
 
     @staticmethod
     def _hidden(queries: int, keys: int, length: Tensor | None, key_padding_mask: Tensor | None, device) -> Tensor:
-        """Returns what a query does not see, (B or 1, 1, T, S): the future, pads, and what no memory has."""
+        """Returns a mask of what a query does not read, (B or 1, 1, T, S): the future, pads, and unused memory."""
         before = keys - queries
         hidden = torch.ones(queries, keys, dtype=torch.bool, device=device).triu(before + 1)[None, None]
         if length is not None:
@@ -147,7 +147,7 @@ class RelativeAttention(FairseqAttention, nn.Module):
         states.store(self, incremental_state, {"k": k, "v": v, "length": memory.length})
 
     def remembered(self, incremental_state: dict) -> Tensor:
-        """Returns the length of the memory that :meth:`remember` stored, with what was read since."""
+        """Returns the length of the memory, (B,): what :meth:`remember` stored, and what was read since."""
         return states.load(self, incremental_state)["length"]
 
     def extra_repr(self) -> str:

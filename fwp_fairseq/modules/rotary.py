@@ -10,17 +10,17 @@ from ..numerics import state_type
 _SHORTEST, _LONGEST = 16, 4096  # wavelengths in cross-attention, in positions of the source
 
 
-def turned(x: Tensor, angle: Tensor) -> Tensor:
-    """Returns x (..., d) with coordinates 2 i, 2 i + 1 rotated by angle i of (..., P); those from 2 P on stay."""
+def rotated(x: Tensor, angle: Tensor) -> Tensor:
+    """Rotates the coordinates 2 i and 2 i + 1 of x (..., d) by angle i of (..., P); those from 2 P on stay."""
     cos, sin = (f(angle).to(x.dtype) for f in (torch.cos, torch.sin))
-    turning, rest = x.split([2 * angle.shape[-1], x.shape[-1] - 2 * angle.shape[-1]], -1)
-    a, b = turning.unflatten(-1, (-1, 2)).unbind(-1)
-    turning = torch.stack([a * cos - b * sin, a * sin + b * cos], -1).flatten(-2)
-    return torch.cat([turning, rest], -1) if rest.shape[-1] else turning
+    pairs, rest = x.split([2 * angle.shape[-1], x.shape[-1] - 2 * angle.shape[-1]], -1)
+    a, b = pairs.unflatten(-1, (-1, 2)).unbind(-1)
+    pairs = torch.stack([a * cos - b * sin, a * sin + b * cos], -1).flatten(-2)
+    return torch.cat([pairs, rest], -1) if rest.shape[-1] else pairs
 
 
 def self_angles(first: int, length: int, like: Tensor) -> Tensor:
-    """Returns the angles of positions ``first`` and following for self-attention, (length, 1, 1, d / 2).
+    """Computes the angles of self-attention for ``length`` positions from ``first`` on, (length, 1, 1, d / 2).
 
     The angle of pair i at position t is t 10000^(-2 i / d) (Su et al. 2021, RoFormer, Eq. 34), where d is the last
     dimension of ``like``.
@@ -34,7 +34,7 @@ def self_angles(first: int, length: int, like: Tensor) -> Tensor:
 class CrossPositions(nn.Module):
     """Rotary positions of cross-attention, along the source, in half of the coordinates.
 
-    With P = max(1, d // 4) pairs of coordinates, pair i is turned by 2 pi p / wavelength_i, where the wavelengths grow
+    With P = max(1, d // 4) pairs of coordinates, pair i is rotated by 2 pi p / wavelength_i, where the wavelengths grow
     from 16 to 4,096 positions in equal ratios. Position s of the source has p = s, and position t of the target has
     p = r t; both count tokens from the first on, without pads. r is the number of source tokens for each target token
     in the training set, so that a translation goes along its source. It is measured once, before the first update, and
@@ -54,17 +54,17 @@ class CrossPositions(nn.Module):
         self.register_buffer("lengths", torch.zeros(2, dtype=torch.int64))
 
     def reset_parameters(self) -> None:
-        """Forgets what was measured."""
+        """Resets the measured lengths to 0."""
         self.lengths.zero_()
 
     def source_angles(self, position: Tensor, like: Tensor) -> Tensor:
-        """Returns the angles (..., 1, P) of positions (...) of the source."""
+        """Computes the angles (..., 1, P) of positions (...) of the source."""
         kind = state_type(like.dtype)
         octaves = torch.arange(self.pairs, device=like.device, dtype=kind) / max(1, self.pairs - 1)
         wavelength = _SHORTEST * (_LONGEST / _SHORTEST) ** octaves
         return (position.to(kind)[..., None] * (2 * math.pi / wavelength)).unsqueeze(-2)
 
     def target_angles(self, position: Tensor, like: Tensor) -> Tensor:
-        """Returns the angles (..., 1, P) of positions (...) of the target."""
+        """Computes the angles (..., 1, P) of positions (...) of the target."""
         source, target = self.lengths.to(state_type(like.dtype)).unbind()
         return self.source_angles(position * torch.where(target > 0, source / target.clamp(min=1), 1.0), like)

@@ -1,4 +1,4 @@
-"""Softmax self-attention with rotary positions or short convolutions, which fairseq's own has not."""
+"""Softmax self-attention with rotary positions or short convolutions, which fairseq's own lacks."""
 
 import torch
 from fairseq.modules.fairseq_dropout import FairseqDropout
@@ -10,11 +10,13 @@ from ..numerics import state_type
 from ..options import SiteOptions
 from . import incremental_state as states
 from .fairseq_attention import Call, FairseqAttention
-from .rotary import self_angles, turned
+from .rotary import rotated, self_angles
 
 
 class SelfAttention(FairseqAttention, Projections):
-    """fairseq's self-attention, whose queries, keys and values can be convolved and then turned by their positions.
+    """fairseq's self-attention with short convolutions on queries, keys and values, and rotary positions.
+
+    Each of the two is optional. Queries and keys are rotated after the convolutions.
 
     Parameters: fairseq's, by the same names and with the same initialisation; with ``conv_size`` also those of
     ``q_conv``, ``k_conv`` and ``v_conv``.
@@ -56,7 +58,7 @@ class SelfAttention(FairseqAttention, Projections):
         q, k, v = (self.swap_layout(self.project(name, query, pads, history)) for name in CONVOLVED)  # (L, B, H, d)
         if self.options.positions == "rotary":
             angle = self_angles(before, length, q)
-            q, k = turned(q, angle), turned(k, angle)
+            q, k = rotated(q, angle), rotated(k, angle)
         q, k, v = (x.flatten(1, 2).transpose(0, 1) for x in (q * self.scaling, k, v))  # (B H, L, d)
         if incremental_state is not None:
             kept = {name: x.unflatten(0, (-1, self.num_heads)) for name, x in (("k", k), ("v", v))}

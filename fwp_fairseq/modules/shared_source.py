@@ -14,7 +14,7 @@ class SharedSource:
         keys: (N, H, d_key, S).
         values: (N, H, S, d_value).
         pads: (N, S), True at pads; None if there are none.
-        beam: how many rows, one after the other, read each source.
+        beam: the number of rows, next to each other, that read each source.
     """
 
     keys: Tensor
@@ -23,10 +23,10 @@ class SharedSource:
     beam: int
 
     def reorder(self, order: Tensor) -> Tensor | None:
-        """Makes row i the old row order[i]; returns which of the sources are kept, or None if nothing changes.
+        """Makes row i the old row order[i]; returns the numbers of the kept sources, or None if all stay.
 
-        No value is read back from the device. So with several rows a source, an order as long as the last one is
-        assumed to move rows only within their source, as fairseq's ``set_beam_size`` promises.
+        No value is read back from the device. So if several rows read each source and none of them has ended, the order
+        is assumed to move rows only within their source, as the call of ``set_beam_size`` promises.
         """
         if self.beam == 1:
             kept = order

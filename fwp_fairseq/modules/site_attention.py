@@ -12,22 +12,23 @@ from ..options import SiteOptions
 from . import incremental_state as states
 from .fairseq_attention import Call, FairseqAttention
 
-# So that guided alignment can take the logarithm of a weight where a query has no feature in common with the source.
+# The least weight in training: guided alignment takes its logarithm, and a query may share no feature with the source.
 _SMALLEST_WEIGHT = 1e-6
 
 
 class SiteAttention(FairseqAttention, MemoryAttention):
     """Multi-head attention with fast weights, a replacement for ``fairseq.modules.MultiheadAttention``.
 
-    It is called in the same way, time first, and has the same parameter names and initialisation.
+    It has the same arguments, with time as the first dimension, and the same parameter names and initialisation.
 
     The ``encoder`` site writes every position, then reads (padding may be on either side). The ``decoder`` site is
     causal, even where fairseq asks for full context alignment. The ``cross`` site writes the source once and only reads
     afterwards.
 
-    Decoding is lazy where the compiled library serves (:mod:`fwp_fairseq.ops.decoding`): memory is bounded, reordering
-    hypotheses moves indices only, and hypotheses of one sentence share its source. Under autograd, with other backends
-    and with fast nets, every step updates the state of each hypothesis instead.
+    Decoding is lazy where the compiled library can serve it: steps read a cache of recent positions, which is folded
+    into a state from time to time (:mod:`fwp_fairseq.ops.decoding`). Memory is bounded, reordering hypotheses moves
+    only indices, and the hypotheses of a sentence share its source. Under autograd, with other backends and with fast
+    nets, every step updates the state of each hypothesis instead.
 
     Args:
         embed_dim: width of queries and output.
@@ -67,11 +68,12 @@ class SiteAttention(FairseqAttention, MemoryAttention):
         self.substitute: Callable[[SiteAttention, Tensor, Tensor, Tensor | None], Tensor] | None = None
 
     def attend(self, call: Call) -> tuple[Tensor, Tensor | None]:
-        """Answers a call.
+        """Computes the results of a call.
 
-        Weights are the normalised products phi(q).phi(k), with a window those of both parts. Decoding step by step
-        keeps no keys and gives none, nor does a fast net; :attr:`shows_weights_in_training` says when training does.
-        ``static_kv`` and ``attn_mask`` are ignored: a decoder is causal by itself.
+        Weights are the normalised products phi(q).phi(k); with a window they are those of both parts. Decoding step by
+        step keeps no keys and gives no weights, and neither does a fast net. In training
+        :attr:`shows_weights_in_training` decides. ``static_kv`` and ``attn_mask`` are ignored: a decoder is causal by
+        itself.
         """
         query, key, incremental_state = call.query, call.key, call.incremental_state
         self._refuse(call)
@@ -124,17 +126,17 @@ class SiteAttention(FairseqAttention, MemoryAttention):
         return self.memory("write", *self.writes(key), key_padding_mask=key_padding_mask, rows=rows)
 
     def _of_heads(self, weights: Tensor | None) -> Tensor | None:
-        """Returns (H, B, T, S) of weights (B, H, T, S)."""
+        """Brings weights (B, H, T, S) into the order (H, B, T, S); in training none is 0."""
         if weights is None:
             return None
         if self.training:
             weights = weights.clamp(min=_SMALLEST_WEIGHT)
-            # Without the negative ones of a signed feature map, the others can exceed 1 together.
+            # Once negative weights, which signed feature maps have, are raised, the sum of all can exceed 1.
             weights = weights / weights.sum(-1, keepdim=True).clamp(min=1)
         return weights.transpose(0, 1)
 
     def store_state(self, incremental_state: dict, state: State) -> None:
-        """Lets the next call with this incremental state go on from this state of the memory."""
+        """Lets the next call with this incremental state continue from a state of the memory."""
         held, history = self.parted(state, len(state[0]))
         states.store(self, incremental_state, {"held": held} | history)
 

@@ -1,7 +1,7 @@
-"""Lets softmax cross-attention read a source window: a few positions around the place of the hypothesis.
+"""Lets softmax cross-attention read a source window: a few positions around the place that a hypothesis has reached.
 
-A translation goes through its source from the first position to the last. So a step reads near the place of the step
-before: with a source window of w positions, row r reads the positions
+A translation goes through its source from the first position to the last. So a step reads near the place that the step
+before has reached: with a source window of w positions, row r reads the positions
 
     s_r <= j < s_r + w,   s_r = p_r - w / 2, moved so that the window lies within the source,
 
@@ -19,17 +19,17 @@ from .shared_source import SharedSource
 class SourceWindow:
     """Keys and values of whole sources, and the place in them of each row (hypothesis).
 
-    A step takes the positions of each row's window from them; how long the sources are makes no difference. No value is
-    read back from the device.
+    A step reads the positions of each row's window alone, so its cost does not depend on the length of the sources. No
+    value is read back from the device.
 
     Args:
         size: w.
-        keys, values: (S, N, H, d_key) and (S, N, H, d_value) of N sources of S positions; S is larger than w.
+        keys, values: (S, N, H, d_key) and (S, N, H, d_value), of N sources of S positions each; S > w.
         pads: (N, S), True at pads before or behind the tokens of a source; None if there are none.
         rows: (R,), the source that each row reads.
 
     Attributes:
-        place: (R,), float.
+        place: (R,), float, the place p_r in its source that each row has reached.
     """
 
     def __init__(self, size: int, keys: Tensor, values: Tensor, pads: Tensor | None, rows: Tensor):
@@ -45,7 +45,7 @@ class SourceWindow:
         self.rows, self.place = self.rows.index_select(0, order), self.place.index_select(0, order)
 
     def near(self) -> tuple[SharedSource, Tensor]:
-        """Returns what each row reads, as a source of its own, and its positions (R, w)."""
+        """Returns the window of each row, as a source of its own, and the positions in it, (R, w)."""
         first, end = (x.index_select(0, self.rows) for x in (self._first, self._end))
         start = (self.place.long() - self.size // 2).minimum(end - self.size).maximum(first)
         position = start[:, None] + torch.arange(self.size, device=start.device)
@@ -56,6 +56,11 @@ class SourceWindow:
         return SharedSource(k.mT, v, position >= end[:, None], 1), position
 
     def advance(self, weights: Tensor, position: Tensor) -> None:
-        """Moves each row to its mean attended position, by the weights of the latest step, (R, H, 1, w)."""
+        """Moves the place of each row to one position after its mean attended position, but never back.
+
+        Args:
+            weights: (R, H, 1, w), those of the latest step.
+            position: (R, w), as :meth:`near` returned it.
+        """
         read = (weights[:, :, 0].mean(1) * position).sum(1) + 1
         self.place = self.place.maximum(read)
