@@ -26,15 +26,15 @@ class FastWeightAttention(MemoryAttention):
     ``conv_size`` those of the short convolutions ``q_conv``, ``k_conv`` and ``v_conv``.
 
     Args:
-        kind: a kind of attention by name (:data:`..kinds.KINDS`), such as ``"delta"``; or all options of a site.
+        kind: the name of a kind of attention (:data:`..kinds.KINDS`), such as ``"delta"``; or all options of a site.
         embed_dim: width of input and output.
         num_heads: number of heads; d_key = d_value = embed_dim / num_heads.
         causal: True for a decoder, in which a position reads after its own write; False for an encoder or for
             cross-attention, where everything is written first.
         source_dim: width of the source of cross-attention; embed_dim by default.
         dropout: dropout on retrieved values.
-        options: those in which the layer differs from the kind, by the names of :mod:`..options`, which docs/flags.md
-            lists, e.g. ``window=8``.
+        options: the options in which the layer differs from the kind, e.g. ``window=8``, by the names of
+            :mod:`..options`; docs/flags.md lists them.
 
     Raises:
         TypeError: an option has an unknown name.
@@ -91,10 +91,14 @@ class FastWeightAttention(MemoryAttention):
             return_state: whether the state is needed; building it for a short input can cost more than the output.
 
         Returns:
-            ``(out, state)``, out (B, T, embed_dim), and the state after the last write, a named tuple of the memory's:
-            W (B, H, d_dot, d_value) and z (B, H, d_dot) or None of a matrix; float32 for half precision. With
-            convolutions of causal attention it also has the conv_size - 1 latest projections. None with both-ways
-            passes.
+            ``(out, state)``: out (B, T, embed_dim), and the state after the last write, a named tuple, in float32 for
+            half precision. The state of a matrix is W (B, H, d_dot, d_value) and z (B, H, d_dot) or None; with causal
+            convolutions also the conv_size - 1 latest projections. The state is None with both-ways passes or without
+            ``return_state``.
+
+        Raises:
+            ValueError: an input or the mask has a wrong shape or type, the state is of another kind or shape, or the
+                attention takes no source or no state.
         """
         if source is not None and self.causal:
             raise ValueError("source is given to causal attention, expected None: it writes its own input")
@@ -125,7 +129,7 @@ class FastWeightAttention(MemoryAttention):
         if self.has_both_ways:
             raise ValueError("read is for attention with a state, which passes = 'both-ways' has not")
         self.check_input("x", x, self.embed_dim)
-        # A call of the module, as all that needs its parameters is, which writes a source of no positions.
+        # This calls the module, so that hooks that get its parameters ready run; a source of no positions is written.
         nothing = x.new_empty(len(x), 0, self.source_dim)
         return self(x, nothing, state=state, return_state=False)[0]
 
@@ -138,7 +142,10 @@ class FastWeightAttention(MemoryAttention):
 
 
 def checked_options(kind: str | SiteOptions, options: dict[str, Any], causal: bool) -> SiteOptions:
-    """Returns the options of a layer; TypeError for unknown names, ValueError for a wrong value or a contradiction."""
+    """Returns the options of a layer: those of the kind, and the given ones in place of them.
+
+    Raises TypeError for an unknown name, and ValueError for a wrong value or a contradiction.
+    """
     options = (known_kind(kind).options if isinstance(kind, str) else vars(kind)) | options
     for name, value in options.items():
         if name not in OPTIONS:

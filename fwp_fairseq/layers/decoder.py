@@ -35,7 +35,7 @@ class DecoderLayer(nn.Module):
 
 
 class TiedEmbedding(nn.Embedding):
-    """Embeds tokens, and computes the logits of a decoder's output (..., embed_dim) by the same vectors."""
+    """Embeds tokens, int64, and computes logits (..., vocabulary) of outputs (..., embed_dim) by the same vectors."""
 
     def reset_parameters(self) -> None:
         super().reset_parameters()
@@ -92,9 +92,9 @@ class FastWeightDecoder(nn.Module):
         """Reads tokens (B, T), int64, on top of a state.
 
         Returns:
-            ``(logits, state)``: logits (B, T, vocabulary) of the token after each position, and the fast weights of
-            every layer after the last one. ``[layer.detach() for layer in state]`` cuts the gradient between two
-            segments of a text, ``[layer.select(rows) for layer in state]`` reorders the rows of a batch.
+            ``(logits, state)``: logits (B, T, vocabulary) of the token after each position, and the state of every
+            layer after the last position. ``[layer.detach() for layer in state]`` cuts the gradient between two
+            segments of a text, and ``[layer.select(rows) for layer in state]`` reorders the rows of a batch.
         """
         if state is not None and len(state) != len(self.layers):
             raise ValueError(f"state of {len(state)} layers, expected one of {len(self.layers)}")

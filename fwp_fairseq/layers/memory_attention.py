@@ -21,9 +21,9 @@ class MemoryAttention(Projections):
 
     Attributes:
         State: the named tuple that one call hands to the next.
-        keeps_history: whether the state has inputs of convolutions.
+        keeps_history: whether the state has the latest projections too, which causal convolutions read.
 
-    Parameters: those of the projections, of ``memory``, and of the chosen :mod:`.parts`, which are named as their
+    Parameters: those of the projections, of ``memory``, and of the chosen :mod:`.parts`, which have the names of their
     options: one scale per head in ``qk_norm`` and one weight per value in ``output_norm``. A subclass sets
     ``dropout_module``, which drops retrieved values.
 
@@ -57,23 +57,26 @@ class MemoryAttention(Projections):
         self.memory.start_strengths()
 
     def _variance(self) -> float:
-        """Returns the variance of an entry of q and k at initialisation, for inputs of variance 1."""
-        # Xavier's weights have the variance 2 gain^2 / (inputs + outputs): gain^2 of a query, more or less of a key.
+        """Returns the variance of an entry of q and k at initialisation, for inputs of variance 1.
+
+        Xavier's weights have the variance 2 gain^2 / (inputs + outputs). With inputs of width C (queries) and S (keys)
+        an entry of q has the variance gain^2, and one of k gain^2 2 S / (S + C); this is their geometric mean.
+        """
         return self.gain**2 * math.sqrt(2 * self.source_dim / (self.source_dim + self.embed_dim))
 
     @property
     def feature_map(self) -> FeatureMap:
-        """The feature map of the keys."""
+        """Returns the feature map of the keys."""
         return self.memory.features.feature_map
 
     def queries(self, x: Tensor, pads: Tensor | None = None, history: History | None = None) -> Tensor:
-        """Projects queries; pads and history as in :meth:`project`."""
+        """Projects queries to (B, T, H, d_key); ``pads`` and ``history`` are those of :meth:`project`."""
         return self._changed("queries and keys", self.project("q", x, pads, history))
 
     def writes(
         self, source: Tensor, pads: Tensor | None = None, history: History | None = None
     ) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
-        """Projects keys, values and gates, the latter by name."""
+        """Projects keys and values, (B, S, H, d_key), and gates, (B, S, H), which are returned by name."""
         k = self._changed("queries and keys", self.project("k", source, pads, history))
         v = self.project("v", source, pads, history)
         return k, v, {name: self.swap_layout(part) for name, part in self.memory("parts", source).items()}
@@ -85,7 +88,7 @@ class MemoryAttention(Projections):
         return self.out_proj(self.dropout_module(out))
 
     def weights(self, q: Tensor, k: Tensor, key_padding_mask: Tensor | None = None) -> Tensor | None:
-        """Computes attention weights of projected queries, (B, H, T, S); None for a fast net."""
+        """Computes attention weights (B, H, T, S) of projected queries and keys; None for a fast net."""
         q, k = (self._changed("queries and keys", x) for x in (q, k))
         return self.memory("weights", q, k, key_padding_mask)
 
@@ -105,7 +108,7 @@ class MemoryAttention(Projections):
         return self.State(*self.memory.state_shapes(), *history)
 
     def parted(self, state: State | None, rows: int) -> tuple[State | None, History]:
-        """Splits a state into the memory's and the earlier inputs of each projection; both are empty if it is None."""
+        """Splits a state into that of the memory and the earlier projections; a state of None into None and nothing."""
         if state is None:
             return None, {}
         state = checked(state, self._state_shapes(), rows)

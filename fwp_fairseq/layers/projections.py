@@ -20,7 +20,7 @@ def head_width(embed_dim: int, num_heads: int) -> int:
 class Projections(nn.Module):
     """Projects inputs to q, k and v of each head, and the outputs of the heads to the result.
 
-    A subclass defines the call. It draws its other parts, and then calls :meth:`start_projections`.
+    A subclass defines the call. Its constructor makes its other parts, and then calls :meth:`start_projections`.
 
     Parameters: q_proj, k_proj, v_proj and out_proj with bias, named and initialised as in fairseq's attention; with
     ``conv_size`` those of the short convolutions ``q_conv``, ``k_conv`` and ``v_conv``.
@@ -42,7 +42,7 @@ class Projections(nn.Module):
             raise ValueError(f"source_dim = {source_dim} contradicts causal = True, which has no source; expected None")
         self.embed_dim, self.num_heads = embed_dim, num_heads
         self.source_dim, self.causal = source_dim or embed_dim, causal
-        # Of Xavier's rule for q, k and v; smaller if all three have the same input width.
+        # The gain of Xavier's rule for q, k and v, as in fairseq: smaller if all three have the same input width.
         self.gain = 1 / math.sqrt(2) if self.source_dim == embed_dim else 1.0
         self.k_proj = nn.Linear(self.source_dim, embed_dim)
         self.v_proj = nn.Linear(self.source_dim, embed_dim)
@@ -50,7 +50,7 @@ class Projections(nn.Module):
         self.out_proj = nn.Linear(embed_dim, embed_dim)
 
     def start_projections(self, conv_size: int | None = None) -> None:
-        """Initialises the projections, as their ``reset_parameters`` will do, and adds convolutions of a size."""
+        """Initialises the projections, now and whenever they are reset, and adds convolutions if there is a size."""
         for name in CONVOLVED:
             conv = None if conv_size is None else ShortConvolution(self.embed_dim, conv_size, self.causal)
             self.register_module(f"{name}_conv", conv)
@@ -59,10 +59,14 @@ class Projections(nn.Module):
         start(self.out_proj, _without_bias)
 
     def project(self, name: str, x: Tensor, pads: Tensor | None = None, history: History | None = None) -> Tensor:
-        """Computes q, k or v of inputs in the caller's layout: (B, L, H, d_key).
+        """Projects inputs x, in the caller's layout, to q, k or v, (B, L, H, d_key).
 
-        ``pads`` (B, L) and ``history`` are for convolutions: history has what came before x, if anything, and is given
-        what comes before the next positions.
+        Args:
+            name: ``q``, ``k`` or ``v``.
+            x: (B, L, width), or with :meth:`swap_layout` in another order.
+            pads: (B, L), True at pads; only convolutions need it.
+            history: the projections before x, by name, which convolutions read, or without an entry if there are none.
+                They are replaced by those before the next positions.
         """
         y, conv = self.get_submodule(f"{name}_proj")(x), getattr(self, f"{name}_conv")
         if conv is not None:
@@ -79,6 +83,7 @@ class Projections(nn.Module):
 
     @staticmethod
     def check_input(name: str, x: Tensor, width: int) -> None:
+        """Raises ValueError, which names the tensor, unless x has three dimensions, the last one of this width."""
         if x.dim() != 3 or x.shape[2] != width:
             raise ValueError(f"{name} is of shape {tuple(x.shape)}, expected 3 dimensions, the last one of {width}")
 

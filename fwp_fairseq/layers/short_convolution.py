@@ -9,9 +9,9 @@ from ..memories import MEMORIES, State
 from ..numerics import state_type
 from ..ops.state import registered
 
-# The projections that have one.
+# The projections that have a convolution.
 CONVOLVED = ("q", "k", "v")
-# What came before the positions of a call, by projection: (B, size - 1, C).
+# The projections before the positions of a call, by the names of CONVOLVED: (B, size - 1, C).
 History = dict[str, Tensor]
 
 
@@ -26,8 +26,8 @@ class ShortConvolution(nn.Conv1d):
 
     Args:
         width: C.
-        size: number of positions that are summed; a symmetric convolution of an even size has one less.
-        causal: whether no later position is read.
+        size: number of positions that are summed; a symmetric convolution of an even size sums one less.
+        causal: whether a position reads only itself and earlier ones.
     """
 
     def __init__(self, width: int, size: int, causal: bool):
@@ -79,6 +79,6 @@ def _with_history(state: type[State]) -> type[State]:
     return registered(namedtuple(f"Convolved{state.__name__}", fields, module=__name__))
 
 
-# The state of a causal layer with convolutions, by that of its memory: its tensors, then what came before.
+# The state of a causal layer with convolutions, by the state of its memory: the memory's tensors, then the history.
 STATES = {cls: _with_history(cls) for cls in dict.fromkeys(memory.State for memory in MEMORIES)}
 globals().update({cls.__name__: cls for cls in STATES.values()})  # so that pickle finds them

@@ -12,7 +12,7 @@ from .projections import Projections
 
 @states.registered
 class KeysAndValues(NamedTuple):
-    """All that was written: k and v (B, H, S, d_key), and pads (B, S), True where nothing is read."""
+    """Holds all that was written: k and v (B, H, S, d_key), and pads (B, S), True at positions that are not read."""
 
     k: Tensor
     v: Tensor
@@ -98,7 +98,7 @@ class SoftmaxAttention(Projections):
             visible = visible & visible.new_ones(targets, sources).tril(sources - targets)
         some = visible.any(-1, keepdim=True)
         dropout = self.dropout if self.training else 0.0
-        # Where nothing is visible softmax has no value: all is read there, and left out of the result.
+        # Softmax has no value for a query that sees nothing: it reads everything, and the result is multiplied by 0.
         read = scaled_dot_product_attention(
             self._heads("q", x), state.k, state.v, attn_mask=visible | ~some, dropout_p=dropout
         )

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from ..numerics import state_type
 from .start import small, start
 
-# About how many positions the first and the last head remember at the start of training; others lie between.
+# Roughly the number of positions that the first and the last head remember at first; other heads lie between them.
 SHORTEST, LONGEST = 100, 1000
 
 
@@ -18,8 +18,9 @@ class Decay(nn.Module):
 
     This is the form of Yang, Kautz and Hatamizadeh 2025 ("Gated Delta Networks"), which have it from Mamba2 (Dao and Gu
     2024). A_h > 0 is learned as its logarithm, ``log_rate``, which starts as 0. b_h starts so that with w . x = 0 the
-    share left after n positions is exp(-n / span), with spans from 100 to 1000 positions, spaced evenly on a
-    logarithmic scale: all heads remember a sentence. In the paper's code spans start at random, most of them below 100.
+    content decays over n positions by exp(-n / span). The spans of the heads are spaced evenly on a logarithmic scale
+    from 100 to 1000 positions, so that every head remembers a sentence. In the paper's code spans start at random, most
+    of them below 100.
 
     Args:
         source_dim: width of x, the input of the keys.
@@ -36,7 +37,7 @@ class Decay(nn.Module):
         nn.init.zeros_(self.log_rate)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Computes alpha (..., num_heads) of x (..., source_dim); float32 for half precision, where most would be 1."""
+        """Computes alpha (..., num_heads) of x (..., source_dim); in float32, as half precision rounds most to 1."""
         logits = self.proj(x)
         logits, log_rate = (y.to(state_type(logits.dtype)) for y in (logits, self.log_rate))
         return torch.exp(-log_rate.exp() * F.softplus(logits))

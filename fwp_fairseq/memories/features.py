@@ -1,4 +1,4 @@
-"""phi of queries and keys at one site, and how its features are normalised."""
+"""The feature maps of queries and keys at one site, and the normalisation of their features."""
 
 from torch import Tensor, nn
 
@@ -8,11 +8,12 @@ from ..option import Options
 
 
 class Features(nn.Module):
-    """The feature maps of a site, each in two parts: phi(x) = kernel_map(project(x)).
+    """Applies the feature maps of a site, each in two parts: phi(x) = kernel_map(project(x)).
 
-    :meth:`queries` and :meth:`keys` project; operators are given :attr:`kernel_map` and compute it on the fly. With
-    features of length 1 (``l2``), for a map that kernels do not know, or if ``explicit``, whole features are computed
-    beforehand and the kernel map is the identity: this stores d_dot numbers for each position, twice in training.
+    :meth:`queries` and :meth:`keys` compute the first part, and operators, which are given :attr:`kernel_map`, the
+    second one on the fly. Features of length 1 (the normaliser ``l2``), those of a map that kernels do not know, and
+    ``explicit`` ones are computed as a whole before the operator, and the kernel map is the identity. This stores d_dot
+    numbers for each position, twice in training.
 
     Parameters: those of ``feature_map``, and of ``query_map`` if queries have a map of their own.
 
@@ -20,7 +21,7 @@ class Features(nn.Module):
         options: of the site.
         d_key: width of queries and keys.
         heads: number of heads.
-        explicit: whether PyTorch computes the features.
+        explicit: whether the features are always computed before the operator.
     """
 
     def __init__(self, options: Options, d_key: int, heads: int, *, explicit: bool = False):
@@ -38,19 +39,19 @@ class Features(nn.Module):
 
     @property
     def kernel_map(self) -> FeatureMap:
-        """The map that the operator applies to projected queries and keys."""
+        """Returns the map that the operator applies to the results of :meth:`queries` and :meth:`keys`."""
         return self._identity or self.feature_map.kernel_map
 
     def queries(self, q: Tensor) -> Tensor:
-        """Projects queries (B, L, H, d_key) to what the operator reads with."""
+        """Prepares queries (B, L, H, d_key) for the operator: projects them, or computes their features."""
         return self(q, self.query_map or self.feature_map)
 
     def keys(self, k: Tensor) -> Tensor:
-        """Projects keys (B, L, H, d_key) to what the operator writes with."""
+        """Prepares keys (B, L, H, d_key) for the operator: projects them, or computes their features."""
         return self(k, self.feature_map)
 
     def forward(self, x: Tensor, phi: FeatureMap) -> Tensor:
-        """Projects queries or keys (B, L, H, d_key) by their map, for the operator."""
+        """Prepares queries or keys (B, L, H, d_key) for the operator, by their map."""
         x = x.transpose(1, 2)
         if self.has_length_one:
             return phi.of_length_one(x, EPS).transpose(1, 2)
@@ -62,5 +63,5 @@ class Features(nn.Module):
         return divide(phi, phi.sum(-1, keepdim=True) + EPS) if self.normalize_features else phi
 
     def products(self, q: Tensor, k: Tensor) -> Tensor:
-        """Computes phi(q).phi(k) of all pairs (B, H, T, S) of queries and keys, with phi(k) as it is written."""
+        """Computes phi(q).phi(k) for all pairs of queries and keys, (B, H, T, S), with phi(k) as the rule sees it."""
         return self.kernel_map(self.queries(q).transpose(1, 2)) @ self.phi(self.keys(k)).permute(0, 2, 3, 1)

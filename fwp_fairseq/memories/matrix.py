@@ -13,7 +13,9 @@ from .memory import Memory, Parts, Sizes
 
 
 class Matrix(Memory):
-    """W <- W + v phi(k)^T under the site's rule, read as W phi(q) and divided as its normaliser says.
+    """One matrix per head: W <- W + v phi(k)^T, or as the site's update rule says, and the output W phi(q).
+
+    The site's normaliser says which features or outputs are divided.
 
     State: ``FastWeights(W, z)``, W (B, H, d_dot, d_key) and the normaliser z (B, H, d_dot), None where outputs are not
     normalised. With bidirectional passes half of the heads go backwards; such a memory reads one whole input and has no
@@ -45,7 +47,7 @@ class Matrix(Memory):
         )
 
     def weights(self, q: Tensor, k: Tensor, key_padding_mask: Tensor | None = None) -> Tensor:
-        """Computes phi(q).phi(k), divided by their sum over the positions."""
+        """Computes the products phi(q).phi(k), (B, H, T, S), divided by their sum over the positions that are read."""
         with without_autocast(q):
             gram = self.features.products(q, k)
             if key_padding_mask is not None:

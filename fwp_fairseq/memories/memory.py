@@ -17,7 +17,7 @@ from .window_cache import WindowCache
 
 # Gates and other inputs of each position beside q, k and v, by name; (B, L, H) or (B, L, H, width).
 Parts = dict[str, Tensor]
-# What a decoding goes on from: a state, or one of the caches of lazy decoding.
+# The result of a step of decoding, from which the next one continues: a state, or a cache of lazy decoding.
 Held = State | Cache | WindowCache
 
 
@@ -28,8 +28,8 @@ class Sizes(NamedTuple):
         inputs: width of the input of keys and values.
         heads: number of heads.
         d_key: width of a head: of its queries, keys, values and output.
-        causal: whether a position reads after its own write, or after everything is written.
-        gain: of Xavier's initialisation of the site's projections.
+        causal: True if a position reads after its own write, False if it reads after everything is written.
+        gain: the gain of Xavier's initialisation of the site's projections.
     """
 
     inputs: int
@@ -54,8 +54,8 @@ class Memory(nn.Module):
     of the keys; ``decay`` gives the gated delta rule its alpha. ``features`` has those of learned maps.
 
     Attributes:
-        accumulates_keys: whether the memory has the denominator of the normaliser ``attention``.
-        slow: the projection that gives a fast net its further parts; None in other memories.
+        accumulates_keys: whether the memory sums its keys, as the normaliser ``attention`` needs.
+        slow: the projection that computes the further parts of a fast net; None in other memories.
     """
 
     State: ClassVar[Any] = FastWeights
@@ -83,7 +83,7 @@ class Memory(nn.Module):
 
     @classmethod
     def contradictions(cls, options: Options) -> Iterator[Contradiction]:
-        """Yields options that cannot work with this memory, which the options choose."""
+        """Yields the contradictions between this memory and other options; ``options`` choose this memory."""
         yield from ()
 
     @classmethod
@@ -135,13 +135,13 @@ class Memory(nn.Module):
         Args:
             q, k: (B, T, H, d_key) and (B, S, H, d_key), projected, before the feature map.
             v: (B, S, H, d_key).
-            parts: of :meth:`parts`, the batch first.
+            parts: those of :meth:`parts`, with the batch first.
             key_padding_mask: (B, S), True at pads, which write nothing.
             state: the state before the first position; None for an empty one. It is not modified.
             return_state: whether the state after the last write is needed.
 
         Returns:
-            ``(out, state)``, out (B, T, H, d_key); the state, or None.
+            ``(out, state)``: out (B, T, H, d_key), and the state after the last write, or None.
         """
         raise NotImplementedError
 
@@ -158,23 +158,28 @@ class Memory(nn.Module):
         return zeros(self.state_shapes(), rows, like)
 
     def decodes_lazily(self, k: Tensor) -> bool:
-        """Returns True if decoding keeps recent keys, like these, in place of a state (:mod:`..ops.decoding`)."""
+        """Returns True if decoding can cache recent keys like k instead of updating a state (:mod:`..ops.decoding`)."""
         return False
 
     def step(
         self, held: Held | None, q: Tensor, k: Tensor, v: Tensor, parts: Parts, key_padding_mask: Tensor | None = None
     ) -> tuple[Tensor, Held]:
-        """Writes positions one after the other, and reads after each: (out, what to go on from).
+        """Writes T positions, one after the other, and reads after each of them.
 
-        ``held`` is what the last step returned, None at first. A step may change what it is given, so continue from its
-        result alone.
+        Args:
+            held: the result of the last step; None at first. A step writes into a cache, so each result can be
+                continued only once.
+            q, k, v, parts, key_padding_mask: as in :meth:`attend`, with as many queries as keys.
+
+        Returns:
+            ``(out, held)``: out (B, T, H, d_key), and the state or cache from which the next step continues.
         """
         if self._is_lazy(held, k):
             return self._step(held, q, k, v, parts, key_padding_mask)
         return self.attend(q, k, v, parts, key_padding_mask=key_padding_mask, state=held, return_state=True)
 
     def write(self, k: Tensor, v: Tensor, parts: Parts, *, key_padding_mask: Tensor | None, rows: Tensor) -> Held:
-        """Writes whole sources (N, S, ...) to :meth:`read` from; row r will read source ``rows[r]`` (R, int32)."""
+        """Writes whole sources, (N, S, ...), for :meth:`read`; row r will read source ``rows[r]`` (R, int32)."""
         if self._is_lazy(None, k):
             return self._write(k, v, parts, key_padding_mask, rows)
         q = k[:, :0]

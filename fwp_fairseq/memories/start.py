@@ -1,4 +1,4 @@
-"""Initial parameters, whatever the order in which modules are reset."""
+"""Initialises parameters in a way that does not depend on the order in which modules are reset."""
 
 from collections.abc import Callable
 from functools import partial
@@ -26,7 +26,7 @@ def xavier(linear: nn.Linear, gain: float = 1.0) -> None:
 
 
 def small(linear: nn.Linear) -> None:
-    """Draws weights whose products are close to 0, and sets a bias to 0."""
+    """Draws weights close to 0, so that the outputs are too, and sets the bias to 0."""
     nn.init.normal_(linear.weight, std=0.02)
     if linear.bias is not None:
         nn.init.zeros_(linear.bias)

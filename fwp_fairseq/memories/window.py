@@ -47,12 +47,12 @@ class WindowState(NamedTuple):
 
 
 class _Positions(NamedTuple):
-    """Keys and values of a call behind those of a state: each row has the w positions of the state, new ones, pads.
+    """Keys and values of a state, if there is one, and of a call: each row has the state's w positions, new ones, pads.
 
     Attributes:
         k, v: (B, S, H, d_key).
-        absent: (B, S), True at those that are not read; None if all are read.
-        last: (B, w), the indices of the w latest, below 0 where there are fewer; None without pads.
+        absent: (B, S), True at entries that are not read; None if all are read.
+        last: (B, w), the indices of the w latest positions, below 0 where there are fewer; None without pads.
     """
 
     k: Tensor
@@ -114,7 +114,7 @@ class Window(Memory):
             return v, (state or self.nothing_written(len(q), q)) if return_state else None
         with without_autocast(q):
             order = None
-            if not _pads_are_behind(key_padding_mask):  # there they go, and come back at the end
+            if not _pads_are_behind(key_padding_mask):  # positions are sorted so, and the outputs are sorted back
                 order = key_padding_mask.to(torch.uint8).argsort(dim=1, stable=True)
                 q, k, v = (_ordered(x, order) for x in (q, k, v))
             positions = self._positions(k, v, key_padding_mask, state)
@@ -139,15 +139,19 @@ class Window(Memory):
         return _Positions(k, v, absent, last)
 
     def _write_far(self, q, positions: _Positions, state, return_state) -> tuple[Tensor | None, Tensor | None]:
-        """Reads the positions before the windows of the last queries, (B, F, H, d_key + 1); also returns the next W."""
-        # Of the query at t the position t - w has left the window; in the first calls there is none. With gradients
-        # the rule gets nothing to write then, but phi, u and b are part of the graph in every batch, which distributed
-        # training relies on.
+        """Writes the positions that leave the window, and reads them with the last F queries, which are beyond it.
+
+        Returns:
+            What the queries read, (B, F, H, d_key + 1), the last column being the denominator, and the next W.
+        """
+        # For the query at t, position t - w has left the window; in early calls no position has. With gradients the
+        # rule is called even then, with nothing to write, so that phi, u and b are part of the graph in every batch;
+        # distributed training relies on this.
         leaving = max(positions.k.shape[1] - self.size, 0)
         if not leaving and not torch.is_grad_enabled():
             return None, None if state is None else state.W
         pads = None if positions.absent is None else positions.absent[:, :leaving]
-        if return_state and positions.last is not None:  # what is behind pads stays in the window
+        if return_state and positions.last is not None:  # the w latest positions of each row stay in the window
             pads = pads | (torch.arange(leaving, device=q.device) >= positions.last[:, :1])
         sums, far = ops.sum_rule(
             self.features.queries(q[:, q.shape[1] - leaving :]),
@@ -178,7 +182,7 @@ class Window(Memory):
         return WindowState(k.to(kind), v.to(kind), present, W)
 
     def read_window(self, q: Tensor, k: Tensor, v: Tensor, sums: Tensor | None, **options: Tensor | None) -> Tensor:
-        """Computes :func:`fwp_fairseq.ops.window.read_window` in float32 or wider."""
+        """Calls :func:`fwp_fairseq.ops.window.read_window` in float32 or wider."""
         kind = state_type(q.dtype)
         tensors = (None if x is None else x.to(kind) for x in (q, k, v, sums, self.weight, self.bias))
         return operator.read_window(*tensors, size=self.size, backend=self.options.backend, **options)
@@ -205,7 +209,7 @@ class Window(Memory):
         return WindowState(recent, recent, (self.size,), (heads, self.features.d_dot, d_key + 1))
 
     def step(self, held: Held | None, q, k, v, parts: Parts, key_padding_mask=None):
-        if _is_without_pads(key_padding_mask):  # with a mask, reordering copies
+        if _is_without_pads(key_padding_mask):  # with a mask, even an empty one, reordering would copy keys
             key_padding_mask = None
         return super().step(held, q, k, v, parts, key_padding_mask)
 
@@ -233,26 +237,27 @@ class Window(Memory):
 
 
 def _with_ones(v: Tensor) -> Tensor:
-    """Returns v with a column of ones, so that the denominator is read with the values.
+    """Appends a column of ones to v, so that the denominator is read with the values; float32 for half precision.
 
-    The sums have this type. They are not divided yet and grow with the text, so half precision would overflow.
+    The sums have the type of the result. They are not divided yet and grow with the text, so half precision would
+    overflow.
     """
     return F.pad(v.to(state_type(v.dtype)), (0, 1), value=1.0)
 
 
 def _is_without_pads(mask: Tensor | None) -> bool:
-    """Returns True if there are none; False where looking would wait for a device, or graphs must not look."""
+    """Returns True if a mask has no pads; False where a look would wait for a device, or a traced graph cannot look."""
     return mask is None or (mask.device.type == "cpu" and is_known(mask) and not mask.any())
 
 
 def _pads_are_behind(mask: Tensor | None) -> bool:
-    """Returns True if the pads of every row follow its tokens; False where graphs must not look at numbers."""
+    """Returns True if the pads of every row follow its tokens; False where a traced graph cannot look at numbers."""
     if mask is None or mask.shape[1] == 1:
         return True
     return is_known(mask) and not (mask[:, :-1] & ~mask[:, 1:]).any()
 
 
 def _ordered(x: Tensor, order: Tensor) -> Tensor:
-    """Puts the positions of each row of x (B, L, ...) in this order (B, L')."""
+    """Sorts the positions of each row of x (B, L, ...) by the indices ``order`` (B, L')."""
     first = torch.arange(len(x), device=x.device)[:, None] * x.shape[1]
     return x.flatten(0, 1).index_select(0, (order + first).flatten()).unflatten(0, order.shape)

@@ -12,15 +12,15 @@ from ..ops.decoding import Cache
 class WindowCache:
     """Positions written so far by R hypotheses, in storage of N rows.
 
-    Position t of row r lies in entry t modulo w of the ring, in the row of storage places[r, entry]. Reordering
-    hypotheses moves these numbers only. Once there are pads, which take no place, rows are at different entries: then
-    each has storage of its own, and reordering copies it.
+    Position t of row r lies in entry t modulo w of the ring, at place places[r, entry]. Reordering hypotheses moves
+    these numbers only. Pads take no place in the ring, so once there are pads the next entries of the rows differ: then
+    each row has storage of its own, and reordering copies it.
 
     Attributes:
         kv: (w, N, H, 2 d_key), keys and values side by side.
-        places: (R, w) int32, entry * N + row.
-        count: positions written, with pads.
-        written: (R,), how many of them are not pads; None before there are any.
+        places: (R, w) int32, entry * N + the row of storage.
+        count: number of positions written, pads included.
+        written: (R,), the number of those that are not pads; None until a pad is written.
         far: the cache of the positions before the window.
     """
 
@@ -32,7 +32,7 @@ class WindowCache:
 
     @classmethod
     def empty(cls, size: int, k: Tensor) -> "WindowCache":
-        """Makes an empty cache for a window of ``size`` positions and keys like k (R, 1, H, d_key)."""
+        """Returns an empty cache for a window of ``size`` positions and keys like k (R, 1, H, d_key)."""
         cache = cls(k.new_zeros(size, len(k), k.shape[2], 2 * k.shape[3]), k.new_empty(0, dtype=torch.int32))
         cache.places = cache._every_place()
         return cache
@@ -48,7 +48,7 @@ class WindowCache:
             self._copy()
 
     def move_apart(self) -> None:
-        """Gives each row storage of its own, and counts what it writes."""
+        """Gives each row storage of its own, and from then on counts the positions that it writes."""
         if self.written is None:
             self._copy()
             self.written = torch.full((len(self.places),), self.count, device=self.kv.device)
@@ -67,9 +67,9 @@ class WindowCache:
         return self.kv.flatten(0, 1)
 
     def oldest(self, pads: Tensor | None) -> tuple[Tensor, Tensor, Tensor | None] | None:
-        """Returns k and v (R, 1, H, d_key) of the position that the next write evicts from full windows, or None.
+        """Returns k and v (R, 1, H, d_key) of the position that the next write evicts; None if no window is full.
 
-        The third tensor, (R, 1), is True for rows of which nothing is evicted; None if there are none.
+        The third tensor, (R, 1), is True for rows from which nothing is evicted; None if there are no such rows.
         """
         size = len(self.kv)
         if self.count < size:
@@ -82,7 +82,7 @@ class WindowCache:
         return *oldest.unsqueeze(1).chunk(2, -1), stays
 
     def _next(self) -> tuple[Tensor, Tensor]:
-        """Returns where the next position of each row that is moved apart goes: entries, and rows of storage."""
+        """Returns the entry, and the row of storage, of each row's next position, once rows are apart."""
         return self.written % len(self.kv), torch.arange(len(self.written), device=self.kv.device)
 
     def write(self, k: Tensor, v: Tensor, pads: Tensor | None) -> None:

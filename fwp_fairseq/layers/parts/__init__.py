@@ -1,4 +1,4 @@
-"""Modules that an option adds to attention with a memory, a file each; :data:`PARTS` finds them by their base class."""
+"""Modules that options add to attention with a memory, one in each file; :data:`PARTS` lists the subclasses of Part."""
 
 import importlib
 import pkgutil
