@@ -33,8 +33,8 @@ from .progress import Progress
 from .recipe import SETTINGS, Recipe
 
 # The flags of fairseq-train that the steps after the training rely on.
-_OWN = ("--save-dir", "--no-save", "--source-lang", "--target-lang", "--user-dir", "--finetune-from-model")
-_OWN_LETTERS = ("-s", "-t")  # languages, which may follow without a space
+_OWN = ("--arch", "--save-dir", "--no-save", "--source-lang", "--target-lang", "--user-dir", "--finetune-from-model")
+_OWN_LETTERS = ("-a", "-s", "-t")  # architecture and languages, which may follow without a space
 _FEW_UPDATES = 50  # whose time need not be known before
 BASELINE = "baseline"
 
@@ -135,8 +135,8 @@ def _check(args) -> None:
         raise UsageError(f"{args.flags[0]}: expected flags alone; those of fairseq-train come after --")
     if own := [word for word in args.flags if word.partition("=")[0] in _OWN or word.startswith(_OWN_LETTERS)]:
         raise UsageError(
-            f"{own[0]} after -- contradicts fwp train, which saves in --out and has --source, --target, "
-            "--finetune-from and this plugin"
+            f"{own[0]} after -- contradicts fwp train, which saves in --out and has --arch, --source, "
+            "--target, --finetune-from and this plugin"
         )
     if args.finetune_from and (other := [n for n in ("arch", "vocabulary", "baseline") if getattr(args, n)]):
         raise UsageError(f"--finetune-from and --{other[0]}: the checkpoint has its own model and pieces")

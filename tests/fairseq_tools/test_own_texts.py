@@ -142,6 +142,8 @@ def test_files_that_do_not_fit_are_named(texts):
         (["x", "--baseline", "--arch", "transformer_iwslt_de_en"], "expected an architecture of this plugin"),
         (["x", "--arch", "fwp_lm"], "--arch fwp_lm does not translate; expected a translation model"),
         (["x", "--", "--save-dir", "y"], "--save-dir after -- contradicts fwp train, which saves in --out"),
+        (["x", "--baseline", "--", "--arch=lstm"], "--arch=lstm after -- contradicts fwp train, which"),
+        (["x", "--", "-a", "fwp_transformer"], "-a after -- contradicts fwp train, which saves in --out"),
         (["x", "--", "-sfr"], "-sfr after -- contradicts fwp train"),
         (["x", "--", "--user-dir", "y"], "--user-dir after -- contradicts fwp train"),
         (["x", "--", "--max-update", "y"], "argument --max-update: invalid int value: 'y'"),
