@@ -1,8 +1,8 @@
 """Bidirectional rules: half of the heads go through a sequence forwards, the others backwards.
 
-A rule that forgets or replaces depends on the order of the writes. If an encoder writes a whole source before it reads,
-the last words dominate at every position. In a bidirectional encoder position t reads right after its own write: heads
-of the first half have then written the positions up to t, heads of the second half those from t on.
+Under a rule that forgets or replaces, the order of the writes matters. If an encoder wrote a whole source before it
+read, the last words would dominate at every position. In a bidirectional encoder position t reads right after its own
+write: heads of the first half have then written the positions up to t, heads of the second half those from t on.
 """
 
 from collections.abc import Callable

@@ -19,7 +19,7 @@ STRENGTHS: dict[Rule, tuple[str, ...]] = {
     "gated": ("beta",),
     "gated_delta": ("beta", "alpha"),
 }
-# Added to every denominator, unless a caller says otherwise.
+# The default of the number that is added to every denominator.
 EPS = 1e-6
 # The rules that replace the value of a key, and those that let all earlier content decay.
 CORRECTING: tuple[Rule, ...] = ("delta", "gated_delta")
@@ -61,7 +61,7 @@ class Call:
 
     @property
     def dtype(self) -> torch.dtype:
-        """The type of phi, sums and state: :func:`state_type` of v's."""
+        """Returns the type of phi, sums and state: :func:`state_type` of the type of v."""
         return state_type(self.v.dtype)
 
     def features(self, x: Tensor) -> Tensor:

@@ -1,7 +1,9 @@
 """The operators as matrix products in pure PyTorch: fast without a compiler, on any device.
 
-Time is cut into chunks. Inside a chunk every rule becomes one masked Gram matrix. Rows are positions, and M holds the
-mask and, for the rules with decay, the decay between writing and reading:
+Time is cut into chunks. Inside a chunk every rule becomes one masked Gram matrix. Rows are positions, W0 and z0 are the
+state before the chunk, and M is the mask. Under the rules with decay, M also has the decay between writing and reading,
+``decay`` is that of W0 until each position, ``total`` that of W0 until the end of the chunk, and ``e`` that of each
+write until the end; under the gated rule M and e also have the beta of the write. Without decay the last three are 1:
 
     Y = ((Q K^T) * M) U + decay * (Q W0),    denominators: the same with ones in place of U and z0 in place of W0
     W = total W0 + (K * e)^T U
@@ -11,10 +13,10 @@ mask and, for the rules with decay, the decay between writing and reading:
     gated_delta the same with decay * (K W0) in place of K W0 and stril(K K^T) * M in place of stril(K K^T)
 
 The delta rule's triangular system is that of Yang et al. 2024, the gated delta rule's that of Yang, Kautz and
-Hatamizadeh 2025. Unlike them, M multiplies the alphas directly, so that alpha may be 0 or negative.
-The rows of U are the vectors that the loop over time would write. Normalising by feature sums divides the
-small Gram matrices, never the wide features. Cost per head: O(L^2 (d_dot + d_value)) in one chunk, O(L d_dot d_value)
-over many. The states of single steps are never stored.
+Hatamizadeh 2025. Their M has quotients of cumulative products of alpha; this one has the products themselves, so that
+alpha may be 0 or negative. The rows of U are the vectors that the loop over time would write. Normalising by feature
+sums divides the small Gram matrices, never the wide features. Cost per head: O(L^2 (d_dot + d_value)) in one chunk, O(L
+d_dot d_value) over many. The states of single steps are never stored.
 """
 
 from collections.abc import Iterable
@@ -53,6 +55,7 @@ class _Features:
         return [_Features(*parts) for parts in zip(_split(self.phi, length), _split(self.scale, length), strict=False)]
 
     def scaled(self, x: Tensor) -> Tensor:
+        """Multiplies the rows of x (B, H, L, ...) by the factors of the features."""
         return x if self.scale is None else x * self.scale
 
     def dot(self, other: "_Features") -> Tensor:
@@ -61,6 +64,7 @@ class _Features:
         return gram if other.scale is None else gram * other.scale.mT
 
     def read(self, W: Tensor) -> Tensor:
+        """Computes W phi at every position, ``(B, H, L, columns of W)``."""
         return self.scaled(self.phi @ W)
 
     def written(self, u: Tensor) -> Tensor:
@@ -110,7 +114,7 @@ class _Chunk:
         return x.read(W) if decay is None else decay * x.read(W)
 
     def updates(self, W: Tensor | None, z: Tensor | None) -> Tensor:
-        """Computes U, the vectors that are written, before decay; W and z are the state before the chunk."""
+        """Computes U, the vectors that are written, without their decay; W and z are the state before the chunk."""
         if self.call.rule not in CORRECTING:
             return self.v
         length = self.v.shape[2]

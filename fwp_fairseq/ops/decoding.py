@@ -11,11 +11,11 @@ earlier blocks. A query reads
 with q = phi(q_t), k_j = phi(k_j), and features divided by their sums if the site normalises them. w_j = g = 1, except
 for the rules with decay: under the gated rule w_j is beta_j times the product of all later 1 - beta, under the gated
 delta rule the product of all later alpha, and g is that product over the block.
-Results equal those of the operators of :mod:`.fast_weights` up to rounding. Steps and folds are compiled; where the
-library cannot serve a site, attention decodes by the operators themselves, one state for each hypothesis.
+Results equal those of the operators of :mod:`.fast_weights` up to rounding. Steps and folding (below) are compiled.
+Where the library cannot serve a site, attention decodes by the operators themselves, with a state for each hypothesis.
 
-A full block is folded into the state, so memory stays bounded however long the output grows. :func:`longest_block`
-decides how long a block may be.
+When a block is full, its positions are written into the state, which is called *folding*, and a new block begins. So
+memory stays bounded however long the output grows. :func:`longest_block` decides how long a block may be.
 
 Hypotheses are rows of tables: position j of row r is stored in row ``ancestors[r, j]`` of the block, and row r reads
 row ``rows[r]`` of the state, or of a source that several rows share. Reordering hypotheses composes these tables and
@@ -61,11 +61,11 @@ def _to_dtype(x: Tensor, dtype: torch.dtype) -> Tensor:
 
 @dataclass
 class Cache:
-    """All that was written so far. R rows (hypotheses) read from N rows of storage; C is the capacity of the block.
+    """Holds all that was written so far: R rows (hypotheses) read N rows of storage; C is the capacity of the block.
 
     Attributes:
-        keys: (C, N, H, d_cached), normalised features. For homogeneous maps, phi(c x) = c^n phi(x), with keys narrower
-            than features it is the keys, scaled so that phi of a stored key is already normalised.
+        keys: (C, N, H, d_cached), normalised features. For homogeneous maps, phi(c x) = c^n phi(x), whose features are
+            wider than keys, it holds the keys, scaled so that phi of a stored key is normalised already.
         written: (C, N, H, d_value), the written vectors u_j.
         strengths: (C, N, H), beta_j of the gated rule, alpha_j of the gated delta rule, else None.
         ancestors: (R, C) int32, the row in which each position of each hypothesis is stored; None for a shared source,
@@ -96,7 +96,7 @@ class Cache:
 
 @dataclass(frozen=True)
 class Decoding:
-    """The options of one attention site that decodes, the same at every step; see :mod:`.fast_weights` for each.
+    """Decodes at one attention site, whose options, described in :mod:`.fast_weights`, are the same at every step.
 
     Inputs are (rows, positions, heads, width), and nothing is differentiated. Half-precision inputs are computed and
     cached in float32. The CUDA kernels, which spend their time reading the cache, keep keys and values in half
@@ -112,7 +112,10 @@ class Decoding:
     backend: str = "auto"
 
     def serves(self, like: Tensor) -> bool:
-        """Returns True if keys like these, (R, T, H, width), are decoded here; with ``native`` a step raises if not."""
+        """Returns True if keys like these, (R, T, H, width), are decoded here.
+
+        With the backend ``native`` they always are, and a step raises NotImplementedError if the library cannot.
+        """
         if self.backend == "auto":
             return not decoding_native.unsupported_reasons(self, like)
         return self.backend == "native"
@@ -207,16 +210,18 @@ class Decoding:
 
     @property
     def divides_first(self) -> bool:
-        """Returns True if features are divided before a kernel gets them (:data:`.fast_weights.SMALLEST_EPS`)."""
+        """Returns True if features are divided before kernels get them (:data:`.fast_weights.SMALLEST_EPS`)."""
         return self.normalize_features and self.eps < fast_weights.SMALLEST_EPS
 
     def _of_features(self) -> "Decoding":
         return replace(self, feature_map=None, normalize_features=False)
 
     def d_dot(self, k: Tensor) -> int:
+        """Returns the number of features of keys like k."""
         return k.shape[-1] if self.feature_map is None else self.feature_map.d_dot
 
     def d_cached(self, k: Tensor) -> int:
+        """Returns the width at which keys like k are cached: that of keys or of features."""
         return k.shape[-1] if self.keeps_keys else self.d_dot(k)
 
     @property

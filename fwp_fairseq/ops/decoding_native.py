@@ -35,6 +35,7 @@ def unsupported_reasons(decoding, x: Tensor, *others) -> list[str]:
 
 
 def cached_type(x: Tensor) -> torch.dtype:
+    """Returns the type of cached keys and values, for inputs x: on CUDA that of x, on the CPU float32 or wider."""
     return x.dtype if x.device.type == "cuda" else state_type(x.dtype)
 
 

@@ -3,7 +3,7 @@
 Shapes, the same for all (B batch rows, T targets, S sources, H heads):
 
     q     (B, T, H, d_key)        queries, before phi; features already (d_dot wide) when feature_map is None
-    k     (B, S, H, d_key)        keys, likewise
+    k     (B, S, H, d_key)        keys, before phi or as features like q
     v     (B, S, H, d_value)      values
     beta  (B, S, H)               write strength, usually in [0, 1] after a sigmoid (every rule but the sum rule)
     alpha (B, S, H)               decay: the factor of all earlier content, usually in (0, 1] (gated delta rule)
@@ -22,21 +22,21 @@ Options, the same for all:
     normalize_output    whether outputs are divided by z_t . phi(q_t) + eps, where the normaliser z sums phi(k)
     eps                 added to every denominator and nowhere else (1e-6)
     initial_state       FastWeights, or a plain pair with None for an unused z; never modified
-    return_state        whether the final state is returned; None: only if an initial state is given. For short
-                        inputs building the state can take up to 8 times as long as the outputs (32 positions)
+    return_state        whether the final state is returned; None: only if an initial state is given. For inputs as
+                        short as 32 positions, building the state can take up to 8 times as long as the outputs
     both_ways           bidirectional: the second half of the heads goes from the last position to the first; needs
                         causal, no state and an even number of heads
     backend             auto, reference, chunked or native
 
-Every rule returns ``(out, state)``; the state is None unless it is returned. It raises ValueError, which names the
-tensor, for a wrong shape, type or device, and for causal with T != S; and NotImplementedError, with every reason, if a
-backend other than auto cannot serve these inputs. Cost: see :mod:`.chunked`; per head O(L^2 (d_dot + d_value)) up to
-128 positions, O(L d_dot d_value) beyond, and for the delta rules one triangular system of the chunk's length.
+Every rule returns ``(out, state)``, where the state is None unless it was asked for. It raises ValueError, which names
+the tensor, for a wrong shape, type or device, and for causal with T != S; and NotImplementedError, with every reason,
+if a backend other than auto cannot serve these inputs. Cost: see :mod:`.chunked`; per head O(L^2 (d_dot + d_value)) up
+to 128 positions, O(L d_dot d_value) beyond, and for the delta rules one triangular system of the chunk's length.
 
 Zero denominators: a denominator can be exactly zero (eps = 0.0, or sparse DPFP features that share nothing with the
 keys written so far). The quotient is then defined as 0, with gradient 0.
 
-Values of beta and alpha: none is refused, because a look at the data would wait for a GPU and break a compiled graph.
+Values of beta and alpha: none is refused, because checking the values would wait for a GPU and break a compiled graph.
 Outside of [0, 1] every backend computes the same equations; each rule below says what this means.
 
 Derivatives: every backend has gradients; ``native`` has no second derivatives. Forward mode
@@ -154,7 +154,8 @@ def _call(
     if return_state is None:
         return_state = initial_state is not None
     if normalize_features and eps < SMALLEST_EPS:
-        # Backends divide products by sums of features, and products of features as small as these sums may be are 0.
+        # Backends divide products of features by sums of features. With such an eps these sums may be so small that the
+        # products are 0.
         q, k = (divided_features(x, feature_map, state_type(v.dtype), eps) for x in (q, k))
         feature_map, normalize_features = None, False
     call = Call(

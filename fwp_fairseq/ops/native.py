@@ -39,6 +39,7 @@ def unknown(rule: Rule, feature_map) -> list[str]:
 
 
 def projection_of(feature_map) -> Tensor | None:
+    """Returns the matrix (m, d_key) of a map that has one (FAVOR+); None for other maps."""
     return None if feature_map is None else feature_map.kernel_projection()
 
 
@@ -105,7 +106,7 @@ def _differentiate(ctx, grad_out, grad_W, grad_z):
     options, inputs = ctx.options, _Inputs(*ctx.saved_tensors)
 
     def filled(gradient, number):
-        """Returns the gradient of an output, zeros if nothing has read it."""
+        """Returns the gradient of the output ``number``; zeros if nothing has read it."""
         return torch.zeros_like(_fake(*inputs, *options)[number]) if gradient is None else gradient
 
     grad_out = filled(grad_out, 0)
@@ -143,7 +144,8 @@ def unsupported_reasons(call: Call) -> list[str]:
 def run(call: Call) -> tuple[Tensor, FastWeights | None]:
     """Computes the operator; see :mod:`.fast_weights` for shapes and :class:`.call.Call` for the inputs."""
     dtype, phi = call.dtype, call.feature_map
-    # q, k and v in their own type if they share one, on CUDA; q and k may be features in float32 of a half model.
+    # On CUDA q, k and v keep their type if they share one. They do not if q and k are features in float32 of a model in
+    # half precision.
     narrow = call.v.device.type == "cuda" and call.q.dtype == call.k.dtype == call.v.dtype
     taken = call.v.dtype if narrow else dtype
     projection = projection_of(phi)

@@ -58,7 +58,7 @@ def recur(
             positions cannot be computed at once.
 
     Returns:
-        ``(out, R, y)``: out (B, L, H, d), and R and y after the last position; all of them float32 for half precision.
+        ``(out, R, y)``: out (B, L, H, d), and R and y after the last position; all are float32 for half precision.
 
     Raises:
         ValueError: a tensor has a wrong shape, type or device.

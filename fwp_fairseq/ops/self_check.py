@@ -128,7 +128,7 @@ def cases(device: str) -> Iterator[tuple[str, Case]]:
 
 
 def _open(device: str) -> None:
-    """Uses the device by PyTorch alone, which fails if it serves another process or is full."""
+    """Computes on the device by PyTorch alone, which fails if the device serves another process or is full."""
     x = torch.ones(8, 8, device=device, dtype=torch.float64)
     (x @ x).sum().item()
 

@@ -18,7 +18,7 @@ S = TypeVar("S", bound=State)
 
 
 def changed(state: S, change: Callable[[Tensor], Tensor]) -> S:
-    """Changes every tensor of a state."""
+    """Returns the state with ``change`` applied to each of its tensors."""
     return type(state)(*(None if x is None else change(x) for x in state))
 
 
@@ -50,11 +50,12 @@ def checked(state: Any, shapes: S, rows: int) -> S:
     """Returns the state, which may be a plain tuple of its tensors.
 
     Args:
-        state: to check; its tensors must have ``rows`` rows.
-        shapes: a state with the shape of each tensor without its rows, None in place of one that is not there.
+        state: the state to check; its tensors must have ``rows`` rows.
+        shapes: a state with the shape of each tensor without its rows; None for a tensor that is absent.
 
     Raises:
-        ValueError: the state is of another kind, or a tensor of another shape; it names both.
+        ValueError: the state is of another kind, or a tensor has another shape or type; the message names what was
+            expected and what came.
     """
     cls, kind = type(shapes), type(shapes).__name__
     expected = {name: shape and (rows, *shape) for name, shape in zip(cls._fields, shapes, strict=True)}

@@ -1,7 +1,7 @@
 """Reads a window of the latest positions by softmax, and all earlier ones through fast weights.
 
-With a window of w positions, the query at position p of a head reads, with e_j = exp(q_p . k_j / sqrt(d_key) - c) of
-the positions p - w < j <= p, c the largest such exponent,
+With a window of w positions, the query at position p of a head reads the positions p - w < j <= p with the weights
+e_j = exp(q_p . k_j / sqrt(d_key) - c), where c is the largest of these exponents, and gets
 
     y_p = (sum_j e_j v_j + g N_p) / (sum_j e_j + g n_p),  g = exp(min(u . q_p + b, 30))
 
@@ -43,13 +43,13 @@ def read_window(
     Args:
         q: (B, T, H, d), the queries of the last T of S positions.
         k, v: (B, S, H, d); with ``places`` storage (P, 1, H, d).
-        sums: (B, F, H, d + 1), N and n of the last F queries; None if nothing has left the window.
-        u, bias: (H, d) and (H,), of the gain.
+        sums: (B, F, H, d + 1), N and in the last column n, of the last F queries; None if nothing has left the window.
+        u, bias: (H, d) and (H,), the u and b of the gain g.
         size: w.
         key_padding_mask: (B, S), True at positions that are not read. A query without any position to read gets an
             arbitrary output.
         places: (B, S) int32, the place in storage of position j of row b; only without gradients.
-        backend: auto, native, or chunked and reference, which both are PyTorch.
+        backend: auto, native, chunked or reference; the last two are the same in PyTorch.
 
     Raises:
         ValueError: a tensor has a wrong shape, type or device.
@@ -126,14 +126,14 @@ def _in_blocks(
 
 
 def exponentials(scores: Tensor, hidden: Tensor | None) -> Tensor:
-    """Computes exp(score - largest score of the query); arbitrary for a query without any position to read."""
+    """Computes exp(score - largest score of the query), like scores; arbitrary for a query that reads nothing."""
     if hidden is not None:
         scores = scores.masked_fill(hidden, torch.finfo(scores.dtype).min)
     return (scores - scores.amax(-1, keepdim=True)).exp()
 
 
 def gain(q: Tensor, u: Tensor, bias: Tensor) -> Tensor:
-    """Computes the gain g of queries (B, T, H, d), (B, T, H, 1)."""
+    """Computes the gain g, (B, T, H, 1), of queries (B, T, H, d)."""
     logits = torch.einsum("bthd,hd->bth", q, u) + bias
     return logits.clamp(max=LARGEST_EXPONENT).exp().unsqueeze(-1)
 

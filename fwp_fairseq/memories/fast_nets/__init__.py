@@ -1,4 +1,4 @@
-"""Fast nets in place of the one fast weight matrix: one file each, and the list of them."""
+"""Fast nets in place of one fast weight matrix, one in each file; :data:`FAST_NETS` lists them by name."""
 
 import importlib
 import pkgutil

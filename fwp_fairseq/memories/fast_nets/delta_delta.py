@@ -25,7 +25,7 @@ class DeltaDelta(FastNet):
 
     The values of the site's own matrix are 3 d_key + 1 wide. Its output is the query, key, value and logit of beta of a
     second matrix, which is also written by the delta rule, with the same kind of feature map and normaliser; learned
-    maps are its own. The site's v is the part of the first matrix's values that becomes the value of the second.
+    maps are its own. The site's v is the part of the first matrix's values from which the second one's values come.
     """
 
     name, title = "delta", "Delta-Delta Net, a matrix writes a second one"

@@ -1,4 +1,4 @@
-"""The base class of fast nets: the parts that the slow net gives them, states, and the loop over positions."""
+"""The base class of fast nets: the parts that the slow net computes for them, states, and the loop over positions."""
 
 import math
 from collections.abc import Iterator
@@ -33,16 +33,16 @@ class Run(NamedTuple):
 
 
 class FastNet(Memory):
-    """A network whose weights are written at each position by the slow net (Irie et al. 2021). It is causal.
+    """A network, the *fast net*, whose weights the *slow net* writes at each position (Irie et al. 2021); it is causal.
 
-    A subclass says which :meth:`further` parts it needs beside q, k, v and what the site's rule takes (beta, if it is
-    the delta rule), which named tuple is its ``State`` and of which :meth:`shapes`, and how it advances over some
-    positions. The last of a state, ``fed``, is the output at the last position if the option ``recurrent`` feeds it
-    back, else None.
+    The slow net is the rest of the layer: its projections compute the parts, which are q, k, v, the gates of the site's
+    rule (beta for the delta rule), and those that a subclass names in :meth:`further`. A subclass also has its named
+    tuple ``State``, the :meth:`shapes` of its tensors, and :meth:`advance`. The last field of a state, ``fed``, is the
+    output at the last position if the option ``recurrent`` feeds it back, else None.
 
-    Parameters: ``slow`` gives the further parts, without bias; those of width 1 are write strengths and start at about
-    a half, the others are initialised as the site's own projections of the same width. ``feedback`` is described
-    there.
+    Parameters: ``slow`` projects to the further parts, without bias; those of width 1 are write strengths and start at
+    about a half, and the others are initialised as the site's own projections of the same width. For ``feedback`` see
+    :class:`.Feedback`.
 
     Attributes:
         name: the value of the option ``fast_net`` that chooses the net.
@@ -117,18 +117,18 @@ class FastNet(Memory):
         """Creates the modules of a subclass."""
 
     def further(self) -> dict[str, int]:
-        """Names the parts beside q, k, v and what the site's rule takes, with their widths."""
+        """Returns the widths of the parts beside q, k, v and the gates of the site's rule, by name."""
         return {}
 
     def shapes(self) -> list[tuple[int, ...]]:
-        """Returns the shapes of what a head carries, in the order of the state, without ``fed``."""
+        """Returns the shapes of a state's tensors for one head of one row, without ``fed``."""
         raise NotImplementedError
 
     def advance(self, run: Run, parts: Parts, state: State) -> tuple[Tensor, State]:
-        """Writes and reads at L positions, one after the other: (out (B, L, H, d_key), state).
+        """Writes and reads at L positions, one after the other; returns out (B, L, H, d_key) and the state.
 
-        ``parts`` are (B, L, H, width), before any activation, with 0 at pads. None in the state stands for zeros. What
-        is read at a pad is unspecified, but finite.
+        ``parts`` are (B, L, H, width), before any activation, with 0 at pads. None in the state stands for zeros. The
+        output at a pad is unspecified, but finite.
         """
         raise NotImplementedError
 
@@ -175,7 +175,10 @@ class FastNet(Memory):
     def recall(
         self, features: Features, q: Tensor, k: Tensor, v: Tensor, logit: Tensor, W: Tensor | None, run: Run
     ) -> tuple[Tensor, Tensor | None]:
-        """Writes a matrix with features by the delta rule, and reads it: (out, W). ``logit`` is that of beta."""
+        """Writes a matrix by the delta rule and reads it; returns out (B, L, H, columns of W) and W.
+
+        q and k are before the feature map, and ``logit`` (B, L, H, 1) is the logit of beta.
+        """
         out, state = ops.delta_rule(
             features.queries(q),
             features.keys(k),
