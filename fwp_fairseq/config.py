@@ -1,4 +1,4 @@
-"""fairseq's attention flags, made of the table of options, and how they resolve into the options of each site."""
+"""Makes fairseq's attention flags from the table of options, and resolves them into the options of each site."""
 
 from dataclasses import field, make_dataclass
 from typing import Optional
@@ -50,13 +50,13 @@ def _value(cfg, name: str):
 
 
 def common_options(cfg) -> dict[str, str | int]:
-    """Returns the options for all sites that are set, by their names."""
+    """Returns those flags for all sites that are set, by the names of their options."""
     values = {name: _value(cfg, f"fwp_{name}") for name in _COMMON}
     return {name: value for name, value in values.items() if value is not None}
 
 
 def site_attention(cfg, site: str) -> Attention:
-    """Reads the attention of a site from its flag; ValueError, which names the flag, if it cannot be read."""
+    """Parses the flag of a site; ValueError, which names the flag, if it is not valid."""
     text = getattr(cfg, f"fwp_{site}", None)
     try:
         return Attention() if text is None else Attention.parse(str(text))
@@ -70,11 +70,11 @@ def _options(cfg, site: str) -> SiteOptions:
 
 
 def with_common(cfg, site: str, attention: Attention) -> Attention:
-    """Returns an attention in which options for all sites take the place of its own, if they mean something to it."""
+    """Returns the attention with the flags for all sites in place of its own options, where it has these options."""
     common = {
         name: x for name, x in common_options(cfg).items() if OPTIONS[name].per_site and site in OPTIONS[name].sites
     }
-    if attention.kind is None:  # it has them anyway
+    if attention.kind is None:  # the flags for all sites describe it anyway
         return Attention(None, {name: x for name, x in attention.changes.items() if name not in common})
     softmax = attention.options().is_softmax
     return attention.changed({name: x for name, x in common.items() if OPTIONS[name].of_softmax or not softmax})
@@ -117,7 +117,8 @@ def _refusal(cfg, site: str, message: str) -> ValueError:
 def site_config(cfg, site: str, d_key: int) -> SiteOptions:
     """Resolves the options of one site (``encoder``, ``decoder`` or ``cross``).
 
-    They are those of the kind that the site's flag names, or else the common ones, and those that follow in the flag.
+    They are those of the kind that the site's flag names, or without a kind the flags for all sites. The options that
+    follow in the site's flag take precedence over both.
 
     Args:
         cfg: anything with the attributes of :class:`FastWeightConfig`.
@@ -128,7 +129,7 @@ def site_config(cfg, site: str, d_key: int) -> SiteOptions:
             other; the message names the flags.
     """
     options, attention = _options(cfg, site), site_attention(cfg, site)
-    for name, option in OPTIONS.items():  # which fairseq's parser has checked, unless they come from --model-overrides
+    for name, option in OPTIONS.items():  # fairseq's parser has checked the values, except those of --model-overrides
         value = getattr(options, name)
         if name == "feature_map" and value in FEATURE_MAPS:  # also the identity, which no flag names
             continue
@@ -162,7 +163,7 @@ def _softmax_conflict(what: str, maps: str) -> str:
 def check_flags(cfg) -> None:
     """Raises ValueError for a flag that would have no effect.
 
-    Such a flag belongs to a site that the model does not have, or is for all sites, each of which has another kind.
+    Either the model does not have the site of the flag, or the flag is for all sites and each site has a kind.
     """
     for site, cause in absent_sites(cfg).items():
         if (text := getattr(cfg, f"fwp_{site}", None)) is not None:

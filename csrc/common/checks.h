@@ -25,7 +25,7 @@ inline void check_like(const char* op, const char* name, const at::Tensor& x, co
   check_device(op, name, x, q);
 }
 
-// The type of states and of computations with them, as in fwp_fairseq/ops/call.py.
+// The type of states and of computations with them, as in fwp_fairseq/numerics.py.
 inline at::ScalarType state_type(const at::Tensor& q) {
   return q.scalar_type() == at::kBFloat16 || q.scalar_type() == at::kHalf ? at::kFloat : q.scalar_type();
 }
