@@ -126,12 +126,12 @@ def test_maps_and_normalizers_through_two_folds(rule, feature_map, normalizer, d
     assert site.cache.count < 8 and site.cache.rows.tolist() == [0, 1]
 
 
-DENSE = {**{f"dpfp-{nu}": ("dpfp", {"nu": nu}) for nu in range(1, 6)}, "elu": ("elu", {}), "relu": ("relu", {})}
+DENSE = {**{f"dpfp-{nu}": ("dpfp", {"nu": nu}) for nu in (1, 2, 3, 5, 8, 9)}, "elu": ("elu", {}), "relu": ("relu", {})}
 
 
 @pytest.mark.parametrize("rule, name, normalizer, dtype", covering(cases.RULES, DENSE, NORMALIZERS, list(LIMITS)[:2]))
 def test_rows_of_64_numbers_through_two_folds(rule, name, normalizer, dtype, monkeypatch):
-    """Lanes read four numbers at once, of the widths that most models have; with nu 5 they do not."""
+    """The history comes into shared memory at once, of the widths that most models have; with nu 9 they do not."""
     monkeypatch.setattr(decoding_module, "longest_block", lambda *widths: 70)
     decoding = make(rule, DENSE[name], normalizer, 64)
     sentence, rows = Sentence(decoding, 2 * 105, 64, 64, dtype), torch.arange(210).view(2, 105)
@@ -150,7 +150,7 @@ def test_rows_of_64_numbers_through_two_folds(rule, name, normalizer, dtype, mon
 
 
 def test_rows_of_64_numbers_that_begin_anywhere():
-    """Four numbers at once are read where their addresses allow it."""
+    """16 bytes at once are copied where their addresses allow it."""
     decoding = make("delta", DPFP, "both", 64)
     sentence, rows = Sentence(decoding, 14, 64, 64, torch.bfloat16), torch.arange(14)[None]
     site = Site(decoding)

@@ -4,11 +4,13 @@ import pytest
 import torch
 
 from fwp_fairseq import ops
-from fwp_fairseq.ops import self_check
+from fwp_fairseq.ops import decoding, self_check
 from fwp_fairseq.ops.call import CORRECTING
 from tests.cuda import test_recurrence_glue as recurrences
 from tests.cuda import test_row_function_glue as row_functions
-from tests.cuda.cases import RULES, compare, emulated, make
+from tests.cuda.cases import DPFP, RULES, compare, emulated, make
+from tests.cuda.test_decode_kernels import HEADS, Sentence, Site
+from tests.cuda.test_decode_kernels import make as make_decoding
 
 if emulated is None or not emulated.translated():
     pytest.skip("test_emulated_device.py runs these tests", allow_module_level=True)
@@ -68,6 +70,26 @@ def test_instructions_of_a_head(length, rule, device):
     torch.autograd.grad(out, list(x.values()), torch.ones_like(out))
     counts = forward, emulated.executed()
     assert all(count <= most for count, most in zip(counts, INSTRUCTIONS[length][rule], strict=True)), counts
+
+
+# A decoding step of a head of 64 numbers and 256 features over a history of so many positions, the same.
+STEPS = {
+    32: {"sum": 5800, "delta": 6050, "gated": 6400, "gated_delta": 6650},
+    128: {"sum": 11_600, "delta": 12_200, "gated": 13_700, "gated_delta": 14_300},
+}
+
+
+@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("history", STEPS)
+def test_instructions_of_a_decoding_step(history, rule, monkeypatch):
+    monkeypatch.setattr(decoding, "longest_block", lambda *widths: 2 * history)
+    sentence = Sentence(make_decoding(rule, DPFP, "both", 64), HEADS * (history + 1), 64, 64, torch.bfloat16)
+    site, rows = Site(sentence.decoding), torch.arange(history + 1)[None]
+    site.step(sentence, rows[:, :history])
+    emulated.executed()
+    site.step(sentence, rows[:, history:])
+    count = emulated.executed() / HEADS
+    assert count <= STEPS[history][rule], count
 
 
 @pytest.mark.parametrize("d", [8, 40, 100])

@@ -30,11 +30,21 @@ struct Decoder : DenseRows {
   // Shared memory is free, and what earlier tokens have written can be read.
   FWP_DEVICE void run(int token) const {
     const int positions = c.count + (writes() ? token : 0);
-    const bool pad = writes() && is_pad(token), correcting = writes() && corrects(c.rule), dense = is_dense();
+    const bool pad = writes() && is_pad(token), correcting = writes() && corrects(c.rule), dense = is_dense(c);
     weigh(s.weights, s.rows, positions);
-    if (warp < (writes() ? 2 : 1)) make(token, warp, pad, positions);
+    if (dense) start_history(positions);
+    if (warp < (writes() ? 2 : 1)) {
+      make(token, warp, pad, positions);
+      if (dense) make_operand(warp);
+    }
+    if (dense) {
+      copies_arrived();
+      sync_warp();
+      if (c.type == Type::float16) scale_keys<Type::float16>(positions);
+      else scale_keys<Type::bfloat16>(positions);
+    }
     sync_block();
-    float sums[4] = {};  // of a, of b, q.k
+    float sums[3] = {};  // of a, of b, q.k
     if (dense) multiply(positions, correcting, sums);
     else
       FWP_ROLLED (int p = warp; p < positions; p += decode_warps) {
@@ -56,10 +66,17 @@ struct Decoder : DenseRows {
       if (z) sums[0] += left * z[i] * q, sums[1] += left * z[i] * k;
     }
     add_up(sums);
-    if (dense) read(positions, correcting);
+    if (dense) {
+      if (c.type == Type::float16) read_history<Type::float16>(positions, correcting);
+      else read_history<Type::bfloat16>(positions, correcting);
+    }
     FWP_ROLLED (int first = 0; first < c.d_value; first += column_block) finish(token, first, positions, pad, sums);
     if (writes() && thread == 0 && h == 0) c.ancestors[row * c.ancestors_ld + positions] = row;
     sync_block();
+  }
+  template <Type TYPE> FWP_DEVICE void read_history(int positions, bool correcting) const {
+    if (correcting) read<TYPE, true>(positions);
+    else read<TYPE, false>(positions);
   }
   // The features of the query (0) or the key (1), by one warp. The key's go to the cache.
   FWP_DEVICE void make(int token, int which, bool pad, int position) const {
@@ -83,14 +100,14 @@ struct Decoder : DenseRows {
     store(c.type, c.keys, at, c.type != Type::float16 ? x : x > most ? most : x < -most ? -most : x);
   }
   // Over all threads; those that answer get the totals.
-  FWP_DEVICE void add_up(float (&sums)[4]) const {
-    FWP_UNROLL (int i = 0; i < 4; ++i)
+  FWP_DEVICE void add_up(float (&sums)[3]) const {
+    FWP_UNROLL (int i = 0; i < 3; ++i)
       FWP_UNROLL (int mask = 16; mask > 0; mask /= 2) sums[i] += shuffle_xor(sums[i], mask);
     if (lane == 0)
-      FWP_UNROLL (int i = 0; i < 4; ++i) s.sums[4 * warp + i] = sums[i];
+      FWP_UNROLL (int i = 0; i < 3; ++i) s.sums[4 * warp + i] = sums[i];
     sync_block();
     if (thread >= column_block) return;
-    FWP_UNROLL (int i = 0; i < 4; ++i) {
+    FWP_UNROLL (int i = 0; i < 3; ++i) {
       sums[i] = 0;
       for (int w = 0; w < decode_warps; ++w) sums[i] += s.sums[4 * w + i];
     }
@@ -103,12 +120,12 @@ struct Decoder : DenseRows {
   }
 
   // 64 columns of u and out, of which each thread adds up a part of the positions and of the state.
-  FWP_DEVICE void finish(int token, int first, int positions, bool pad, const float (&sums)[4]) const {
+  FWP_DEVICE void finish(int token, int first, int positions, bool pad, const float (&sums)[3]) const {
     const int column = thread % column_block, part = thread / column_block, j = first + column;
     const bool correcting = writes() && corrects(c.rule);
     float N = 0, O = 0;
     if (j < c.d_value) {
-      for (int p = part; p < positions && !is_dense(); p += decode_parts) {
+      for (int p = part; p < positions && !is_dense(c); p += decode_parts) {
         const float u = written(place(p), j);
         N += s.a[p] * u;
         if (correcting) O += s.b[p] * u;
@@ -131,7 +148,7 @@ struct Decoder : DenseRows {
         N += s.parts[p * column_block + column];
         O += s.parts[(decode_parts + p) * column_block + column];
       }
-      if (is_dense())
+      if (is_dense(c))
         FWP_UNROLL (int w = 0; w < decode_warps; ++w) {
           N += s.dense[w * column_block + column];
           O += s.dense[(decode_warps + w) * column_block + column];
@@ -140,7 +157,7 @@ struct Decoder : DenseRows {
     }
     sync_block();
   }
-  FWP_DEVICE void answer(int token, int j, int position, bool pad, float N, float O, const float (&sums)[4]) const {
+  FWP_DEVICE void answer(int token, int j, int position, bool pad, float N, float O, const float (&sums)[3]) const {
     float total = sums[0], seen = sums[1], product = sums[2];
     if (writes()) {
       float u = 0, keep = 1;
@@ -164,7 +181,7 @@ struct Decoder : DenseRows {
 };
 
 // Tokens that are written come one after the other; those that only read have blocks of their own.
-FWP_KERNEL(decode_threads, 3) decode_kernel(FWP_CONSTANT DecodeCall c) {
+FWP_KERNEL(decode_threads, 5) decode_kernel(FWP_CONSTANT DecodeCall c) {
   const int heads = c.rows * c.heads;
   const Decoder decoder(c, block_index() % heads);
   const int first = c.k.data ? 0 : block_index() / heads, end = c.k.data ? c.tokens : first + 1;
@@ -172,8 +189,8 @@ FWP_KERNEL(decode_threads, 3) decode_kernel(FWP_CONSTANT DecodeCall c) {
 }
 
 // The state of each row after the positions of the block: W = w W0 + sum_j w_j phi(k_j) u_j^T, and z likewise. A block
-// of threads computes 64 features of a row and head, from 32 positions at a time in shared memory.
-constexpr int fold_features = 64, fold_positions = 32;
+// of threads computes 32 features of a row and head, from 32 positions at a time in shared memory.
+constexpr int fold_features = 32, fold_positions = 32;
 FWP_BOTH int fold_bytes(const DecodeCall& c) { return 4 * (fold_positions * fold_features + 2 * c.count + 1); }
 
 struct Folder : Hypothesis {

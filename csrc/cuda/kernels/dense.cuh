@@ -1,15 +1,14 @@
-// The sums of a decoding step over positions whose keys and values are dense: rows of 64 numbers of 2 bytes, as most
-// models cache them. A lane reads four numbers at once, and asks for those of several positions before it needs the
-// first. Other rows are read one number at a time (decode.cuh).
+// The history of a decoding step whose keys and values are dense: rows of 64 numbers of 2 bytes, as most models cache
+// them. All of it is asked for before the token's features are made. A warp has every fourth tile of 16 positions. One
+// product gives a and b of a tile: features of its keys, as operands (number.cuh), times those of the query and the key.
+// Other rows are read one number at a time (decode.cuh).
 #pragma once
 
 #include "hypothesis.cuh"
+#include "maps.cuh"
 
 namespace fwp::gpu {
 
-constexpr int dense_width = column_block, most_dense_nu = 4;
-constexpr int dense_keys = 8;    // positions that a warp asks for at once, before it needs the first
-constexpr int dense_values = 8;  // the same of values, two positions each
 struct alignas(8) Four {
   uint32_t x[2];
 };
@@ -18,6 +17,8 @@ struct alignas(16) FourFloats {
 };
 
 struct DenseRows : Hypothesis {
+  static constexpr int tile = 16;
+  static constexpr int key_power = 7, token_power = 14;  // keys, features of the token: below 2^7, 2^14
   DecodeShared s;
 
   FWP_DEVICE DenseRows(const DecodeCall& call, int index) : Hypothesis(call, index) {
@@ -25,109 +26,140 @@ struct DenseRows : Hypothesis {
   }
   FWP_DEVICE int64_t place(int p) const { return Hypothesis::place(s.rows[p]); }
 
-  FWP_DEVICE bool is_dense() const {
-    const bool aligned =
-        (reinterpret_cast<uintptr_t>(c.keys) | reinterpret_cast<uintptr_t>(c.written)) % sizeof(Four) == 0;
-    const bool known = c.map == Map::dpfp ? c.nu <= most_dense_nu : c.d_dot == dense_width;
-    return known && aligned && c.type != Type::float32 && c.d_cached == dense_width && c.d_value == dense_width;
+  // Calls f(first position) for own tiles. Warps that make no features have the first ones.
+  template <class F> FWP_DEVICE void each_tile(int positions, F f) const {
+    FWP_ROLLED (int first = tile * (warp ^ 2); first < positions; first += tile * decode_warps) f(first);
   }
-  // What the lane has of a dense row of keys or values: numbers 4 (lane % 16) and on.
-  FWP_DEVICE const Four& four(const void* rows, int p) const {
-    return static_cast<const Four*>(rows)[int64_t(s.rows[p]) * (c.heads * (dense_width / 4)) + own()];
-  }
-  FWP_DEVICE int own() const { return h * (dense_width / 4) + lane % 16; }
-  FWP_DEVICE void expand(float (&x)[4], const Four& from) const {
-    if (c.type == Type::float16)
-      FWP_UNROLL (int i = 0; i < 4; ++i) x[i] = from_half(uint16_t(from.x[i / 2] >> 16 * (i % 2)));
-    else
-      FWP_UNROLL (int i = 0; i < 4; ++i) x[i] = float_of(i % 2 ? from.x[i / 2] & 0xffff0000u : from.x[i / 2] << 16);
-  }
-  // a and b of all positions, and their sums, of dense keys. A warp has every eighth position; what it asks for of the
-  // next ones comes while it multiplies.
-  FWP_DEVICE void multiply(int positions, bool correcting, float (&sums)[4]) const {
-    constexpr int step = decode_warps * dense_keys;
-    Four next[dense_keys];
-    const auto ask = [&](Four& to, int p) {
-      if (p < positions) to = four(c.keys, p);
-    };
-    FWP_UNROLL (int i = 0; i < dense_keys; ++i) ask(next[i], decode_warps * i + warp);
-    FWP_ROLLED (int begin = warp; begin < positions; begin += step) {
-      float found[2 * dense_keys] = {};  // a, then b
-      FWP_UNROLL (int i = 0; i < dense_keys; ++i)
-        if (begin + decode_warps * i < positions) {
-          const Four key = next[i];
-          ask(next[i], begin + step + decode_warps * i);
-          multiply_one(key, correcting, found[i], found[dense_keys + i]);
+  FWP_DEVICE uint16_t* key(int p) const { return s.keys + p * dense_ld + dense_before; }
+  // Starts to copy what was written, with 0 behind it.
+  FWP_DEVICE void start_history(int positions) const {
+    const int piece = lane % 8 * 8, before = h * dense_width + piece, step = c.heads * dense_width;
+    const uint16_t* const keys = static_cast<const uint16_t*>(c.keys) + before;
+    const uint16_t* const written = static_cast<const uint16_t*>(c.written) + before;
+    each_tile(positions, [&](int first) {
+      uint16_t *to_key = key(first + lane / 8) + piece, *to_value = s.values + (first + lane / 8) * dense_width + piece;
+      FWP_UNROLL (int i = 0; i < tile; i += 4, to_key += 4 * dense_ld, to_value += 4 * dense_width) {
+        const int p = first + i + lane / 8;
+        if (p >= positions) {
+          put_eight(to_key, {}), put_eight(to_value, {});
+          continue;
         }
-      add_halves<dense_keys>(found);
-      const int p = begin + decode_warps * (lane / 2 % dense_keys);
-      const float x = found[0] + shuffle_xor(found[0], 1);
-      if (lane % 2 || p >= positions) continue;
-      const float weighed = x * s.weights[p];
-      if (lane < 16) s.a[p] = weighed, sums[0] += weighed;
-      else s.b[p] = weighed, sums[1] += weighed;
+        const int64_t from = int64_t(s.rows[p]) * step;
+        start_copy(to_key, keys + from), start_copy(to_value, written + from);
+      }
+    });
+  }
+  // The token's features as an operand, by the warp that has made them.
+  FWP_DEVICE void make_operand(int which) const {
+    const float* const phi = s.phi + which * c.d_dot;
+    const float most = largest(c.d_dot, [&](int i) { return absolute(phi[i]); }), power = power_for(most, token_power);
+    uint32_t* const to = reinterpret_cast<uint32_t*>(s.operand + which * c.d_dot);
+    each(c.d_dot / 2, [&](int i) { to[i] = pack_halves(phi[2 * i] * power, phi[2 * i + 1] * power); });
+    if (lane == 0) s.powers[which] = undone(power);
+  }
+  // Own keys that have arrived, as halves, with what stands before them (maps.cuh); by what products with them have to be
+  // multiplied stands in a. Two lanes have a row.
+  template <Type TYPE> FWP_DEVICE void scale_keys(int positions) const {
+    each_tile(positions, [&](int first) {
+      const int p = first + lane / 2;
+      uint16_t* const x = key(p) + lane % 2 * 32;
+      Eight y[4];
+      uint32_t most = 0;
+      FWP_UNROLL (int i = 0; i < 4; ++i) most = larger_magnitudes(most, y[i] = eight(x + 8 * i));
+      const float some = magnitude(TYPE, most), power = power_for(larger(some, shuffle_xor(some, 1)), key_power);
+      FWP_UNROLL (int i = 0; i < 4; ++i) put_eight(x + 8 * i, y[i] = scaled(TYPE, y[i], power));
+      if (lane % 2 == 0) {
+        const float back = undone(power);
+        s.a[p] = c.map == Map::dpfp ? back * back : back;
+        return;
+      }
+      FWP_UNROLL (int n = 0; n < 4; ++n) y[3].w[n] ^= 0x80008000u;
+      put_eight(key(p) - dense_before, y[3]);
+    });
+  }
+  // a and b of own positions, and their sums.
+  FWP_DEVICE void multiply(int positions, bool correcting, float (&sums)[3]) const {
+    each_tile(positions, [&](int first) {
+      uint32_t X[4][4];
+      float found[4] = {};
+      FWP_UNROLL (int k = 0; k < 4; ++k) load_matrices(X[k], key(first + lane % 16) + 16 * k + (lane >> 1 & 8));
+      // Columns from the third on are nobody's.
+      const uint16_t* const token = s.operand + (lane & int(correcting)) * c.d_dot;
+      if (c.map == Map::dpfp) {
+        add_signed<false>(found, X, first, token), add_signed<true>(found, X, first, token + dense_width);
+      } else
+        FWP_UNROLL (int k = 0; k < 4; k += 2) {
+          uint32_t B[4];
+          load_matrices(B, token + 16 * k + (lane & 24));
+          mma_half(found, X[k], B[0], B[1]), mma_half(found, X[k + 1], B[2], B[3]);
+        }
+      if (lane % 4 == 0)
+        FWP_UNROLL (int r = 0; r < 2; ++r) {
+          const int p = first + lane / 4 + 8 * r;
+          const float by = p < positions ? s.a[p] * s.weights[p] : 0.f;
+          sums[0] += s.a[p] = found[2 * r] * by * s.powers[0];
+          if (correcting) sums[1] += s.b[p] = found[2 * r + 1] * by * s.powers[1];
+        }
+    });
+    sync_warp();
+  }
+  // The features r_b r_{b-j} of b of one sign, two j at a time.
+  template <bool BELOW>
+  FWP_DEVICE void add_signed(float (&sum)[4], const uint32_t (&X)[4][4], int first, const uint16_t* token) const {
+    const uint16_t* before = key(first + lane / 4) + 2 * (lane % 4) - 2;
+    token += (lane & 8) + (lane >> 4) * (c.nu > 1 ? 2 * dense_width : 0);
+    uint32_t r[4][4], near[4][4];
+    FWP_UNROLL (int i = 0; i < 16; ++i) r[i / 4][i % 4] = near[i / 4][i % 4] = clamp<BELOW>(X[i / 4][i % 4]);
+    FWP_ROLLED (int j = 0; j < c.nu; j += 2, before -= 2) {
+      if (c.nu - j == 1 && lane >= 16) token -= j ? 2 * dense_width : 0;  // there is no second j
+      FWP_UNROLL (int k = 0; k < 4; ++k) {
+        uint32_t A[4], B[4], far[4];
+        load_matrices(B, token + 16 * k);
+        FWP_UNROLL (int i = 0; i < 4; ++i) {
+          const uint16_t* const at = before + i % 2 * (8 * dense_ld) + 16 * k + 8 * (i / 2);
+          far[i] = clamp<BELOW>(*reinterpret_cast<const uint32_t*>(at));
+          A[i] = multiply_halves(r[k][i], straddle(far[i], near[k][i]));
+          near[k][i] = far[i];
+        }
+        mma_half(sum, A, B[0], B[1]);
+        if (j + 1 == c.nu) continue;
+        FWP_UNROLL (int i = 0; i < 4; ++i) A[i] = multiply_halves(r[k][i], far[i]);
+        mma_half(sum, A, B[2], B[3]);
+      }
+      token += 4 * dense_width;
     }
   }
-  // Sums of 2 half numbers over pairs of lanes. Each lane passes on those that the other one keeps, and goes on with its
-  // own: at the end two lanes have what is left of number lane / 2.
-  template <int half> FWP_DEVICE void add_halves(float (&x)[2 * dense_keys]) const {
-    const bool upper = lane & 2 * half;
-    FWP_UNROLL (int i = 0; i < half; ++i)
-      x[i] = (upper ? x[half + i] : x[i]) + shuffle_xor(upper ? x[i] : x[half + i], 2 * half);
-    if constexpr (half > 1) add_halves<half / 2>(x);
+  template <bool BELOW> static FWP_DEVICE uint32_t clamp(uint32_t x) {
+    return BELOW ? smaller_halves(x, 0) : larger_halves(x, 0);
   }
-  // What the lane adds to a and b of a dense key, of which it has four numbers. Under DPFP numbers b of r = relu([x, -x])
-  // are those of lane b / 4, and features r_b r_{b-j} take j of them from the lane before.
-  FWP_DEVICE void multiply_one(const Four& key, bool correcting, float& a, float& b) const {
-    float r[4], before[most_dense_nu + 1];  // before[n]: number b - n of its first b
-    expand(r, key);
-    const auto add = [&](int from, const float (&feature)[4]) {
-      const FourFloats q = *reinterpret_cast<const FourFloats*>(s.phi + from);
-      FWP_UNROLL (int i = 0; i < 4; ++i) a += feature[i] * q.x[i];
-      if (!correcting) return;
-      const FourFloats k = *reinterpret_cast<const FourFloats*>(s.phi + c.d_dot + from);
-      FWP_UNROLL (int i = 0; i < 4; ++i) b += feature[i] * k.x[i];
-    };
-    if (c.map != Map::dpfp) {
-      if (lane < 16) add(4 * lane, r);
-      return;
-    }
-    FWP_UNROLL (int i = 0; i < 4; ++i) {
-      r[i] = lane < 16 ? r[i] : -r[i];
-      r[i] = r[i] < 0 ? 0.f : r[i];
-    }
-    FWP_UNROLL (int j = 1; j <= most_dense_nu; ++j) {
-      if (j > c.nu) break;
-      before[j] = shuffle(r[4 - j], (lane + 31) % 32);
-      float feature[4];
-      FWP_UNROLL (int i = 0; i < 4; ++i) feature[i] = r[i] * (i < j ? before[j - i] : r[i - j]);
-      add((j - 1) * 2 * dense_width + 4 * lane, feature);
-    }
-  }
-  // Each warp's part of N and O, of dense values.
-  FWP_DEVICE void read(int positions, bool correcting) const {
+  // Own part of N and O.
+  template <Type TYPE, bool CORRECTS> FWP_DEVICE void read(int positions) const {
     float N[4] = {}, O[4] = {};
-    FWP_ROLLED (int first = 2 * warp + lane / 16; first - lane / 16 < positions;
-                first += 2 * decode_warps * dense_values) {
-      Four values[dense_values];
-      FWP_UNROLL (int i = 0; i < dense_values; ++i)
-        if (const int p = first + 2 * decode_warps * i; p < positions) values[i] = four(c.written, p);
-      FWP_UNROLL (int i = 0; i < dense_values; ++i) {
-        const int p = first + 2 * decode_warps * i;
-        if (p >= positions) continue;
+    each_tile(positions, [&](int first) {
+      const uint16_t* const values = s.values + (first + lane / 16) * dense_width + lane % 16 * 4;
+      const float *const a = s.a + first + lane / 16, *const b = s.b + first + lane / 16;
+      FWP_UNROLL (int i = 0; i < tile; i += 2) {
         float u[4];
-        expand(u, values[i]);
-        FWP_UNROLL (int n = 0; n < 4; ++n) N[n] += s.a[p] * u[n];
-        if (!correcting) continue;
-        FWP_UNROLL (int n = 0; n < 4; ++n) O[n] += s.b[p] * u[n];
+        expand<TYPE>(u, *reinterpret_cast<const Four*>(values + i * dense_width));
+        FWP_UNROLL (int n = 0; n < 4; ++n) N[n] += a[i] * u[n];
+        if constexpr (CORRECTS)
+          FWP_UNROLL (int n = 0; n < 4; ++n) O[n] += b[i] * u[n];
       }
-    }
+    });
     FWP_UNROLL (int i = 0; i < 4; ++i) {
-      N[i] += shuffle_xor(N[i], 16), O[i] += shuffle_xor(O[i], 16);
-      if (lane < 16) {
-        s.dense[warp * column_block + 4 * lane + i] = N[i];
-        s.dense[(decode_warps + warp) * column_block + 4 * lane + i] = O[i];
-      }
+      N[i] += shuffle_xor(N[i], 16);
+      if constexpr (CORRECTS) O[i] += shuffle_xor(O[i], 16);
+    }
+    if (lane >= 16) return;
+    float* const to = s.dense + warp * column_block + 4 * lane;
+    *reinterpret_cast<FourFloats*>(to) = {N[0], N[1], N[2], N[3]};
+    *reinterpret_cast<FourFloats*>(to + decode_warps * column_block) = {O[0], O[1], O[2], O[3]};
+  }
+  template <Type TYPE> static FWP_DEVICE void expand(float (&x)[4], const Four& from) {
+    FWP_UNROLL (int i = 0; i < 4; ++i) {
+      const uint32_t two = from.x[i / 2];
+      x[i] = TYPE == Type::float16 ? i % 2 ? second_half(two) : first_half(two)
+                                   : float_of(i % 2 ? two & 0xffff0000u : two << 16);
     }
   }
 };

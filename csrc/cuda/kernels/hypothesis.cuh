@@ -8,8 +8,16 @@
 
 namespace fwp::gpu {
 
-constexpr int decode_threads = 256, decode_warps = decode_threads / 32, column_block = 64;
+constexpr int decode_threads = 128, decode_warps = decode_threads / 32, column_block = 64;
 constexpr int decode_parts = decode_threads / column_block;  // of the positions, for each column
+// Dense keys in shared memory, with what stands before them under DPFP (maps.cuh).
+constexpr int dense_width = column_block, dense_before = 8, dense_ld = dense_before + dense_width;
+
+FWP_BOTH bool is_dense(const DecodeCall& c) {
+  const bool aligned = (reinterpret_cast<uintptr_t>(c.keys) | reinterpret_cast<uintptr_t>(c.written)) % 16 == 0;
+  const bool known = c.map == Map::dpfp ? c.nu <= dense_before : c.d_dot == dense_width;
+  return known && aligned && c.type != Type::float32 && c.d_cached == dense_width && c.d_value == dense_width;
+}
 
 struct Hypothesis : Lanes {
   const DecodeCall& c;
@@ -73,16 +81,26 @@ struct DecodeShared {
   float *a, *b;  // [most]
   float* sums;  // [decode_warps][4]
   float* parts;  // [2][decode_parts][column_block]
-  float* dense;  // [2][decode_warps][column_block]
+  // Of dense rows, which are whole tiles of positions: the token's features and by what they have to be multiplied.
+  uint16_t *operand, *keys, *values;  // [2][d_dot], [most][dense_ld], [most][dense_width]
+  float *dense, *powers;  // [2][decode_warps][column_block], [2]
 
   FWP_BOTH int lay(float* base, const DecodeCall& c) {
-    const int most = c.count + (c.k.data ? c.tokens : 0);
+    const bool dense_rows = is_dense(c);
+    const int positions = c.count + (c.k.data ? c.tokens : 0), most = dense_rows ? round_up(positions, 16) : positions;
     int used = 0;
     const auto take = [&](auto*& pointer, int count) {
       pointer = reinterpret_cast<std::remove_reference_t<decltype(pointer)>>(base + used);
       used += count;
     };
-    take(phi, 2 * c.d_dot);  // first, because lanes read four of them at a time
+    take(phi, 2 * c.d_dot);  // first, with what is copied 16 bytes at a time
+    if (dense_rows) {
+      take(operand, c.d_dot);
+      take(keys, most * dense_ld / 2);
+      take(values, most * dense_width / 2);
+      take(dense, 2 * decode_warps * column_block);
+      take(powers, 2);
+    }
     take(x, 2 * 2 * c.d_key);
     take(weights, most + 1);
     take(rows, most);
@@ -90,7 +108,6 @@ struct DecodeShared {
     take(b, most);
     take(sums, 4 * decode_warps);
     take(parts, 2 * decode_parts * column_block);
-    take(dense, 2 * decode_warps * column_block);
     return 4 * used;
   }
 };
