@@ -1,8 +1,7 @@
 """Says at the end of a decoding how many sources are unlike those of the training, and how many translations were cut.
 
-Symptom: Translations of long texts end in the middle, those of unencoded text are nonsense, and nothing is said.
-Cause: fairseq ends a translation at --max-len-b, and keeps no record of the lengths that a model was trained on.
-Test: tests/fairseq_tools/test_generation.py::test_lengths_beyond_training_and_limit_are_said
+fairseq ends a translation at --max-len-b, and keeps no record of the lengths that a model was trained on. So the state
+of a task has the longest source in training, and each process counts what it decodes.
 """
 
 import atexit
@@ -13,14 +12,12 @@ from dataclasses import dataclass
 from fairseq.sequence_generator import SequenceGenerator
 from fairseq.tasks import FairseqTask
 
-from . import around, program
+from ..mends import around, program
 
 logger = logging.getLogger(__name__)
 
 _MANY_UNKNOWN = 0.1  # of all tokens
 KEY = "longest_source"  # an entry of the state that fairseq saves for the task
-# What a task may have, also as a flag.
-_LIMITS = ("max_source_positions", "max_target_positions", "tokens_per_sample")
 
 
 @dataclass
@@ -97,19 +94,3 @@ def step_and_count(inference_step, self, generator, models, sample, *args, **kwa
     if isinstance(generator, SequenceGenerator) and "src_lengths" in sample["net_input"] and not validates:
         _count.add(self, generator, sample, translated)
     return translated
-
-
-@around(FairseqTask, "filter_indices_by_size")
-def filter_or_say_how(filter_indices, self, *args, **kwargs):
-    """Names every flag that a longer sentence needs; fairseq names the one that leaves it out."""
-    try:
-        return filter_indices(self, *args, **kwargs)
-    except Exception as error:
-        known = [name for name in _LIMITS if hasattr(self.args if self.cfg is None else self.cfg, name)]
-        if not known or not str(error).startswith("Size of sample"):
-            raise
-        advice = f"{error}, or take it with {' '.join(f'--{name} N'.replace('_', '-') for name in known)}"
-        if program("train") is None:
-            overrides = ", ".join(f"'{name}': N" for name in known)
-            advice += f' and, for positions that are not learned, --model-overrides "{{{overrides}}}"'
-        raise ValueError(advice) from None
