@@ -160,15 +160,16 @@ TABLES = {
     "documents-smoke": _table(SMOKE, _plot),
     "documents-paired": Table(
         columns={
+            "preset": lambda record: record["preset"],
             "row": lambda record: record["row"],
             "against": lambda record: record["baseline"],
             "seed": lambda record: str(record["seed"]),
             "words": lambda record: str(record["words"]),
             **{_title(bucket): _gain(bucket) for bucket in ("all", *BUCKETS)},
         },
-        key=itemgetter("row", "baseline", "words", "seed"),
+        key=itemgetter("preset", "row", "baseline", "words", "seed"),
         combine=lambda records: {**records[-1], "buckets": {record["bucket"]: record for record in records}},
-        select={"table": "documents_paired", "preset": LONG.name, "corpus": "pinned"},
+        select={"table": "documents_paired", "corpus": "pinned"},
         note=signatures,
     ),
     "documents-others": Table(
