@@ -1,8 +1,6 @@
 """Texts of two languages in a folder, and their pieces."""
 
-import gzip
 import hashlib
-import zlib
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -11,7 +9,7 @@ from pathlib import Path
 
 from ..files import write_atomically
 from .errors import CommandError, UsageError
-from .paragraphs import count_words, filled, joined, lines_of
+from .paragraphs import count_words, filled, joined, read_lines
 from .pieces import learn
 
 PARTS = ("train", "valid", "test")
@@ -58,14 +56,6 @@ class Corpus:
         packed = plain.with_name(f"{plain.name}.gz")
         return packed if packed.is_file() and not plain.is_file() else plain
 
-    def _lines(self, part: str, language: str) -> list[str]:
-        path = self._path(part, language)
-        content = path.read_bytes()
-        try:
-            return lines_of(gzip.decompress(content) if path.suffix == ".gz" else content, path)
-        except (gzip.BadGzipFile, EOFError, zlib.error) as error:
-            raise CommandError(f"{path}: expected gzip, as its name says: {error}") from None
-
     def _refuse_missing(self) -> None:
         paths = [self._path(part, language) for part in PARTS for language in self.languages]
         if missing := [str(path) for path in paths if not path.is_file()]:
@@ -77,7 +67,7 @@ class Corpus:
         self._refuse_missing()
         parts = {}
         for part in PARTS:
-            sides = [self._lines(part, language) for language in self.languages]
+            sides = [read_lines(self._path(part, language)) for language in self.languages]
             if len(sides[0]) != len(sides[1]) or not sides[0]:
                 counts = " and ".join(
                     f"{self.folder / part}.{language} has {len(side)} lines"

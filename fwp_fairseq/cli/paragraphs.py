@@ -1,9 +1,14 @@
 """The lines and paragraphs of a text, in passages that a model can translate."""
 
 import argparse
+import codecs
+import gzip
 import re
+import sys
+import zlib
 from collections.abc import Callable, Iterable, Iterator
 from itertools import chain, groupby
+from pathlib import Path
 from typing import TypeVar
 
 from ..text import decoded
@@ -30,6 +35,18 @@ def lines_of(text: bytes, source: object) -> list[str]:
         return [decoded(line, source, number).rstrip("\r") for number, line in enumerate(lines, 1)]
     except ValueError as error:
         raise CommandError(str(error)) from None
+
+
+def read_lines(path: Path) -> list[str]:
+    """Returns the lines of a file of UTF-8, compressed if its name ends with .gz; CommandError says what is wrong."""
+    content = path.read_bytes()
+    try:
+        content = gzip.decompress(content) if path.suffix == ".gz" else content
+    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+        raise CommandError(f"{path}: expected gzip, as its name says: {error}") from None
+    if content.startswith(codecs.BOM_UTF8):
+        print(f"{path} begins with a byte order mark, which was left out", file=sys.stderr)
+    return lines_of(content, path)
 
 
 def count_words(text: str) -> int:

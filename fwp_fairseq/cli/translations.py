@@ -1,32 +1,20 @@
 """Reads translations from plain text or from the output of fairseq-generate."""
 
 import re
-import sys
-import zlib
-from functools import partial
-from gzip import BadGzipFile
 from pathlib import Path
 
-from ..text import without_mark
 from .errors import CommandError
+from .paragraphs import read_lines
 
 _GENERATED = re.compile(r"([HD])-(\d+)\t([^\t]*)\t(.*)", re.DOTALL)
 _SUBWORD_NMT = re.compile(r"@@( |$)")
 
 
 def lines(path: str) -> list[str]:
-    from sacrebleu.utils import smart_open
-
+    """Reads plain or compressed text; as in sacreBLEU's own command, only \\n ends a line."""
     if not Path(path).exists():
         raise CommandError(f"{path}: no such file")
-    try:
-        with smart_open(path) as file:  # as sacreBLEU's own command reads: only \n ends a line
-            texts = [line.removesuffix("\n") for line in file]
-    except (UnicodeDecodeError, EOFError, BadGzipFile, zlib.error) as error:
-        kind = "gzip of UTF-8 text, as its name says" if path.endswith(".gz") else "UTF-8 text"
-        raise CommandError(f"{path}: expected {kind}: {error}") from None
-    texts[:1] = (without_mark(line, path, partial(print, file=sys.stderr)) for line in texts[:1])
-    return texts
+    return read_lines(Path(path))
 
 
 def _join_sentencepiece(texts: list[str]) -> list[str]:

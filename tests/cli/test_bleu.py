@@ -240,11 +240,16 @@ def test_numbers_that_sacrebleu_does_not_check(refused, files, flag, number):
 
 def test_unreadable_files(refused, files, tmp_path):
     (tmp_path / "latin.txt").write_bytes("größer\n".encode("latin-1") * 4)
-    assert "latin.txt" in refused(1, "bleu", "--references", files[0], "--hypotheses", tmp_path / "latin.txt")
-    for content in (gzip.compress(files[0].read_bytes())[:-12], files[0].read_bytes(), gzip.compress(b"\xdf\n")):
+    error = refused(1, "bleu", "--references", files[0], "--hypotheses", tmp_path / "latin.txt")
+    assert "latin.txt: expected UTF-8 text, actual byte 0xf6 at position 2 of line 1" in error
+    for content, named in (
+        (gzip.compress(files[0].read_bytes())[:-12], "expected gzip, as its name says"),
+        (files[0].read_bytes(), "expected gzip, as its name says"),
+        (gzip.compress(b"a\nb\xdf\n"), "expected UTF-8 text, actual byte 0xdf at position 1 of line 2"),
+    ):
         (tmp_path / "ref.gz").write_bytes(content)
         error = refused(1, "bleu", "--references", tmp_path / "ref.gz", "--hypotheses", files[1])
-        assert "ref.gz: expected gzip of UTF-8 text, as its name says" in error
+        assert f"ref.gz: {named}" in error
     assert "nowhere" in refused(1, "bleu", "--references", tmp_path / "nowhere", "--hypotheses", files[1])
 
 
