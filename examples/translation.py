@@ -96,7 +96,7 @@ def cross_attention(model, inputs: dict) -> list[torch.Tensor]:
 def writes(attention, key: torch.Tensor) -> torch.Tensor:
     """|W after - W before| of the write of each position of key, (heads, positions); 0 of those in a window."""
     memory, found = attention.memory, []
-    state, (k, v, parts) = memory.nothing_written(1, key), attention.writes(key)
+    state, (k, v, parts) = memory.empty_state(1, key), attention.writes(key)
     for position in zip(k.split(1, 1), v.split(1, 1), *(part.split(1, 1) for part in parts.values()), strict=True):
         k, v, *strengths = position
         # Any queries will do.

@@ -111,7 +111,7 @@ class FastWeightAttention(MemoryAttention):
         written = x if source is None else source
         self.check_input("source", written, self.source_dim)
         self.check_mask(key_padding_mask, written)
-        held, history = self.parted(state, len(x))
+        held, history = self.split_state(state, len(x))
         out, held = self.memory(
             "attend",
             self.queries(x, key_padding_mask if source is None else None, history),
@@ -120,7 +120,7 @@ class FastWeightAttention(MemoryAttention):
             state=held,
             return_state=return_state and not self.has_both_ways,
         )
-        return self.output(out, x), None if held is None else self.joined(held, history)
+        return self.output(out, x), None if held is None else self.join_state(held, history)
 
     def read(self, x: Tensor, state: State) -> Tensor:
         """Reads from a state with x (B, T, embed_dim), and writes nothing; only with ``causal=False``."""

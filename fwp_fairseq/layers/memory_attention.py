@@ -99,7 +99,7 @@ class MemoryAttention(Projections):
                 x = module(x)
         return x
 
-    def nothing_written(self, rows: int, like: Tensor) -> State:
+    def empty_state(self, rows: int, like: Tensor) -> State:
         """Returns an empty state, for inputs of the type and device of ``like``."""
         return zeros(self._state_shapes(), rows, like)
 
@@ -107,7 +107,7 @@ class MemoryAttention(Projections):
         history = [(self.options.conv_size - 1, self.embed_dim)] * len(CONVOLVED) if self.keeps_history else []
         return self.State(*self.memory.state_shapes(), *history)
 
-    def parted(self, state: State | None, rows: int) -> tuple[State | None, History]:
+    def split_state(self, state: State | None, rows: int) -> tuple[State | None, History]:
         """Splits a state into that of the memory and the earlier projections; a state of None into None and nothing."""
         if state is None:
             return None, {}
@@ -115,6 +115,6 @@ class MemoryAttention(Projections):
         length = len(self.memory.State._fields)
         return self.memory.State(*state[:length]), dict(zip(CONVOLVED, state[length:], strict=False))
 
-    def joined(self, held: State, history: History) -> State:
-        """Joins the parts that :meth:`parted` makes of a state."""
+    def join_state(self, held: State, history: History) -> State:
+        """Joins the parts that :meth:`split_state` makes of a state."""
         return self.State(*held, *(history[name] for name in CONVOLVED)) if self.keeps_history else held

@@ -153,7 +153,7 @@ class Memory(nn.Module):
         """Returns the shape of each tensor of a state without its rows; None for an absent tensor."""
         raise NotImplementedError
 
-    def nothing_written(self, rows: int, like: Tensor) -> State:
+    def empty_state(self, rows: int, like: Tensor) -> State:
         """Returns an empty state, for inputs of the type and device of ``like``."""
         return zeros(self.state_shapes(), rows, like)
 

@@ -111,7 +111,7 @@ class Window(Memory):
 
     def attend(self, q, k, v, parts: Parts, *, key_padding_mask=None, state=None, return_state=False):
         if not q.shape[1]:
-            return v, (state or self.nothing_written(len(q), q)) if return_state else None
+            return v, (state or self.empty_state(len(q), q)) if return_state else None
         with without_autocast(q):
             order = None
             if not _pads_are_behind(key_padding_mask):  # positions are sorted so, and the outputs are sorted back

@@ -12,7 +12,7 @@ _UNLIMITED = 10**9
 
 def _carries(layer: nn.Module) -> bool:
     """Returns True if the layer's attention has a state of bounded size, which softmax attention lacks."""
-    return hasattr(getattr(layer, "self_attn", None), "nothing_written")
+    return hasattr(getattr(layer, "self_attn", None), "empty_state")
 
 
 class FwpLanguageModelDecoder(FwpDecoder):
@@ -96,7 +96,7 @@ class FwpLanguageModelDecoder(FwpDecoder):
         number_of = {layer: number for number, layer in enumerate(self.layers.children())}
         for layer, number in number_of.items():
             if _carries(layer):
-                nothing, begun = layer.self_attn.nothing_written(len(tokens), x), states.get(number)
+                nothing, begun = layer.self_attn.empty_state(len(tokens), x), states.get(number)
                 behind[number] = type(nothing)(*begun) if begun else nothing
         for layer in self.layers:  # with layer drop, some of them
             number, options = number_of[layer], {}

@@ -135,7 +135,7 @@ class RelativeAttention(FairseqAttention, nn.Module):
             hidden = hidden | pads[:, None, None]
         return hidden
 
-    def nothing_written(self, rows: int, like: Tensor) -> Remembered:
+    def empty_state(self, rows: int, like: Tensor) -> Remembered:
         """Returns an empty memory, for inputs of the type and device of ``like``."""
         # Of its full size, because processes exchange their memories before a checkpoint is written.
         inputs = like.new_zeros(rows, self.mem_len, self.embed_dim)

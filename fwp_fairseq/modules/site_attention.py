@@ -137,10 +137,10 @@ class SiteAttention(FairseqAttention, MemoryAttention):
 
     def store_state(self, incremental_state: dict, state: State) -> None:
         """Lets the next call with this incremental state continue from a state of the memory."""
-        held, history = self.parted(state, len(state[0]))
+        held, history = self.split_state(state, len(state[0]))
         states.store(self, incremental_state, {"held": held} | history)
 
     def load_state(self, incremental_state: dict) -> State:
         """Returns what :meth:`store_state` stored, with what was written since."""
         saved = states.load(self, incremental_state)
-        return self.joined(saved["held"], saved)
+        return self.join_state(saved["held"], saved)

@@ -251,10 +251,10 @@ def test_masks_of_a_wrong_kind(kind, mask):
 def wrong_states(layer: FastWeightAttention, state: State):
     """Of another kind, incomplete, of another batch, of another width, and what is no state at all."""
     for other in ("elu", "window-elu", "rnn", "mlp"):
-        theirs = build(other).nothing_written(BATCH, inputs())
+        theirs = build(other).empty_state(BATCH, inputs())
         if type(theirs) is not type(state):
             yield theirs
-    yield layer.nothing_written(BATCH + 1, inputs())
+    yield layer.empty_state(BATCH + 1, inputs())
     yield state._replace(**{state._fields[0]: state[0][..., :-1]})
     yield state._replace(**{state._fields[0]: None})
     yield tuple(state)[:-1]

@@ -36,7 +36,7 @@ def test_decoding_is_what_the_layer_computes_at_once(net, recurrent):
             out, _ = module(step, step, step, None if mask is None else mask[rows, : t + 1], decoded)
             assert_close(out[0, real[t, rows]], whole[t, rows][real[t, rows]], "model")
         for mine, theirs, nothing in zip(
-            module.load_state(decoded), state.select(rows), module.nothing_written(5, x), strict=True
+            module.load_state(decoded), state.select(rows), module.empty_state(5, x), strict=True
         ):
             assert (mine is None) == (theirs is None) == (nothing is None)
             if mine is not None:
