@@ -26,9 +26,9 @@ def _site_field(site: str, first: bool):
     options = [hyphens(name) for name, option in OPTIONS.items() if option.per_site and site in option.sites]
     kinds = "; ".join(f"{name}: {kind.description}" for name, kind in KINDS.items()) if first else ", ".join(KINDS)
     help_text = (
-        f"the kind of {SITES[site]}, and after commas each OPTION=VALUE in which it differs from that, such as "
-        f"delta,beta-range=0-2; without a kind, options change what the site has otherwise, by the architecture or by "
-        f"the flags for all sites (kinds: {kinds}; options: {', '.join(options)})"
+        f"the kind of {SITES[site]}, and after commas each OPTION=VALUE in which it differs from it, such as "
+        f"delta,beta-range=0-2; without a kind, the options change the attention that the architecture or the flags "
+        f"for all sites choose (kinds: {kinds}; options: {', '.join(options)})"
     )
     return f"fwp_{site}", Optional[str], field(default=None, metadata={"help": help_text})
 

@@ -48,9 +48,9 @@ class TiedEmbedding(nn.Embedding):
 class FastWeightDecoder(nn.Module):
     """A decoder-only language model: token embedding, layers of attention and feed-forward, tied output.
 
-    It has no positional encoding, so a text may be of any length; the delta and the gated rule know what was written
-    last. The state, whose size does not depend on the text, carries everything that was read. Schlag et al. 2021 carry
-    states through a text in this way, also without positions.
+    It has no positional encoding, so a text may be of any length; under the delta and gated rules the state
+    depends on the order of the tokens. The state, whose size does not depend on the text, carries everything that was
+    read. Schlag et al. 2021 carry states through a text in this way, also without positions.
 
     Args:
         kind: as in :class:`FastWeightAttention`, one whose writes depend on their order, such as ``"gated"``; or

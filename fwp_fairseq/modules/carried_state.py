@@ -31,8 +31,8 @@ class Segment:
     """Describes how the decoder reads a batch of segments.
 
     Attributes:
-        state: holds what the earlier segments wrote, and receives what this one writes. None reads every segment as the
-            beginning of a stream.
+        state: the state after the earlier segments, which becomes the state after this one; None if every segment is
+            read as the beginning of a stream.
         horizon: number of tokens after which a stream begins anew with an empty state; None for never.
     """
 

@@ -141,6 +141,6 @@ class SiteAttention(FairseqAttention, MemoryAttention):
         states.store(self, incremental_state, {"held": held} | history)
 
     def load_state(self, incremental_state: dict) -> State:
-        """Returns what :meth:`store_state` stored, with what was written since."""
+        """Returns the state that :meth:`store_state` stored, after all positions written since."""
         saved = states.load(self, incremental_state)
         return self.join_state(saved["held"], saved)

@@ -5,6 +5,7 @@ from torch import Tensor
 
 
 def fail(operator: str, tensor: str, actual: object, expected: object) -> None:
+    """Raises the ValueError for an argument of an operator that is not as expected."""
     raise ValueError(f"{operator}: {tensor} is {actual}, expected {expected}")
 
 

@@ -40,6 +40,7 @@ def cached_type(x: Tensor) -> torch.dtype:
 
 
 def run(decoding, q, cache, k=None, v=None, beta=None, alpha=None, key_padding_mask=None) -> Tensor:
+    """Appends positions to the block of a cache, if k and v are given, and reads with q (R, T, H, d_key) after each."""
     phi = decoding.feature_map
     return torch.ops.fwp.decode(
         q, k, v, beta, alpha, key_padding_mask, cache.keys, cache.written, cache.strengths, cache.ancestors,
@@ -49,6 +50,7 @@ def run(decoding, q, cache, k=None, v=None, beta=None, alpha=None, key_padding_m
 
 
 def fold(decoding, cache) -> tuple[Tensor, Tensor | None]:
+    """Computes the state (W, z) of each row after the block of a cache; z is None if the output is not normalised."""
     phi, kept = decoding.feature_map, kernel_of(decoding.feature_map) if decoding.keeps_keys else "identity"
     W, z = torch.ops.fwp.fold(
         cache.keys, cache.written, cache.strengths, cache.ancestors, cache.rows, cache.W, cache.z, cache.count,

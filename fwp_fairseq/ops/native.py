@@ -120,7 +120,7 @@ def _differentiate(ctx, grad_out, grad_W, grad_z):
     return *gradients, *(None for _ in options)
 
 
-# On CUDA operands of products have 11 bits: what half precision has, and less than a call in float32 asks for.
+# The CUDA kernels multiply operands of 11 bits: as many as half precision has, and too few for a call in float32.
 KERNEL = Kernel(
     "fast_weights", _fake, _fake_backward, _save, _differentiate, types=FLOATING,
     cuda_types=(torch.float16, torch.bfloat16), cuda_refusal="cuda_refusal",

@@ -146,6 +146,7 @@ def _compare(device: str) -> int:
 
 
 def main(device: str) -> int:
+    """Runs all cases on a device; returns the exit status, which the head of this file explains."""
     _self_check.trust()
     torch.set_num_threads(1)
     try:

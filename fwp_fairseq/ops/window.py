@@ -101,7 +101,7 @@ def _in_blocks(
     # Queries are taken in blocks, each with the positions that any of its queries reads.
     block = max(min(w, length), 1)
     span, added, missing = w + block - 1, -length % block, w - 1 + length - kv.shape[2]
-    if length == 1 and missing > 0:  # a step reads what there is
+    if length == 1 and missing > 0:  # a step reads the positions that there are
         span, missing = kv.shape[2], 0
     queries = F.pad((q / math.sqrt(q.shape[-1])).transpose(1, 2), (0, 0, 0, added)).unflatten(2, (-1, block))
     if missing > 0 and absent is None:
