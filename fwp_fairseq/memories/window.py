@@ -139,10 +139,11 @@ class Window(Memory):
         return _Positions(k, v, absent, last)
 
     def _write_far(self, q, positions: _Positions, state, return_state) -> tuple[Tensor | None, Tensor | None]:
-        """Writes the positions that leave the window, and reads them with the last F queries, which are beyond it.
+        """Writes the positions that leave the window, and reads them with the F queries that have such positions.
 
         Returns:
-            What the queries read, (B, F, H, d_key + 1), the last column being the denominator, and the next W.
+            The sums that these queries read, (B, F, H, d_key + 1), the last column being the denominator, and the next
+            W; None for sums or a state that is not needed.
         """
         # For the query at t, position t - w has left the window; in early calls no position has. With gradients the
         # rule is called even then, with nothing to write, so that phi, u and b are part of the graph in every batch;
