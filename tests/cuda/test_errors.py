@@ -19,7 +19,7 @@ TABLE = {
     "gated": ((1.8, 2.1, 2.1, 1.9), (2.0, 3.2, 3.0, 2.4)),
     "gated_delta": ((1.9, 2.1, 2.1, 1.9), (2.4, 2.9, 2.9, 2.5)),
 }
-# Calls in float16: at most so much for the operator, whose operands are the same; and in either type for PyTorch's softmax
+# The same in float16, at most, for the operator, whose operands do not differ, and in both types for PyTorch's softmax
 # attention. Rounding results to float16 alone gives 0.2.
 IN_FLOAT16 = {
     "sum": (0.4, 0.6, 0.6, 0.4),
