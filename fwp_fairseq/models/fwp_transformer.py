@@ -21,7 +21,7 @@ from .flat_options import FwpTransformerConfig, nested
 from .lengths import measure_lengths_before_training
 from .site_builder import build_attention
 
-# The names of the arguments of a layer that are tensors of a state begin in this way.
+# The prefix of those arguments of a layer that are tensors of a state.
 _STATE = "state_"
 
 
@@ -134,7 +134,7 @@ class FwpEncoder(TransformerEncoderBase):
 
         Returns:
             ``encoder_out`` with ``rows``, (R / beam, beam): row i * beam + j reads source ``rows[i, j]``. With a beam
-            above 1 each of its lines holds a single number.
+            above 1 all numbers of a line are equal.
 
         Raises:
             RuntimeError: hypotheses of a beam read different sources, or sentences change places. A GPU reports it
@@ -159,7 +159,7 @@ class FwpEncoder(TransformerEncoderBase):
 
 
 def _of_each_row(encoder_out: dict[str, list[Tensor]], rows: Tensor) -> dict[str, list[Tensor]]:
-    """Returns the encoder's output with the source of each row, which may be that of others too."""
+    """Returns the encoder's output with a copy of its source for each row."""
     return encoder_out | {
         "encoder_out": [x.index_select(1, rows) for x in encoder_out["encoder_out"]],
         "encoder_padding_mask": [x.index_select(0, rows) for x in encoder_out["encoder_padding_mask"]],
@@ -185,7 +185,7 @@ class FwpDecoder(TransformerDecoderBase):
         *args,
         **kwargs,
     ):
-        """Decodes by an encoder's output that keeps each source once, and without waiting for the device."""
+        """Decodes, without waiting for the device, from an encoder's output that holds each source once."""
         if encoder_out is not None and (rows := encoder_out.get("rows")):
             if incremental_state is None or self._writes_source:
                 encoder_out = _of_each_row(encoder_out, rows[0].flatten())
@@ -196,7 +196,7 @@ class FwpDecoder(TransformerDecoderBase):
         return super().extract_features(prev_output_tokens, encoder_out, incremental_state, *args, **kwargs)
 
     def buffered_future_mask(self, tensor: Tensor) -> Tensor | None:
-        """Returns the mask of the future, or None if no layer reads it: its T x T numbers make memory quadratic."""
+        """Returns the mask of later positions, or None if no layer reads it: it takes T x T numbers."""
         if any(not isinstance(getattr(layer, "self_attn", None), SiteAttention) for layer in self.layers.children()):
             return super().buffered_future_mask(tensor)
         return None
@@ -240,7 +240,7 @@ class FwpTransformer(TransformerModelBase):
 
     @property
     def full_context_alignment(self) -> bool:
-        """Computes alignments by one more pass, because steps give no weights."""
+        """Returns True if alignments need one more pass over the translation, because steps give no weights."""
         attentions = [getattr(layer, "encoder_attn", None) for layer in self.decoder.layers.children()]
         return not all(attention is None or attention.shows_weights_in_steps for attention in attentions)
 
