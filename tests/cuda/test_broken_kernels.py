@@ -1,4 +1,4 @@
-"""Each mask, decay and power of two that the kernels for short sentences lack is noticed in their results."""
+"""Each mask, decay and power of two that short sentences and decoding lack is noticed in their results."""
 
 import ctypes
 import re
@@ -15,14 +15,20 @@ from tests.shared import locked
 
 pytestmark = pytest.mark.slow
 
-TOKENS, D_KEY, D_VALUE, EPS = 20, 16, 16, 1e-12
+TOKENS, EPS = 20, 1e-12
+WIDTHS = {"sentence": 16, "steps": 64}  # of keys and values
+PARTS_OF = {"sentence": {"mask", "decay", "power"}, "steps": {"decay", "power"}}
 LIMIT = 1e-2  # of root mean square errors over those of the numbers; whole kernels have a quarter of it
-FILES = ("maps.cuh", "short.cuh", "short_forward.cuh", "short_backward.cuh")
+FILES = {
+    "sentence": ("maps.cuh", "short.cuh", "short_forward.cuh", "short_backward.cuh"),
+    "steps": ("hypothesis.cuh", "dense.cuh", "decode.cuh"),
+}
 # What can be taken out, each at its own number: a line that masks; a decay, by which products are multiplied; a power.
 PARTS = (
     ("mask", r"[^\n]*mask<(?:true|false)>\(\w+\);", r"if (::broken != NUMBER) { \g<0> }"),
     ("decay", r"each_(?:read_)?decay\(\[&\]\(int n, int i, float d\) \{", r"\g<0> if (::broken == NUMBER) d = 1;"),
-    ("power", r"= power_for\(([^;]*?\))([,;])", r"= ::broken == NUMBER ? 1.f : power_for(\1\2"),
+    ("decay", r"left \*= c\.rule[^;]*;|N \*= keep,[^;]*;", r"if (::broken != NUMBER) { \g<0> }"),
+    ("power", r"= power_for\(", r"= ::broken == NUMBER ? 1.f : power_for("),
     ("power", r"= (?:this->)?shared_power\([^()]*(?=\))", r"\g<0>, NUMBER"),
 )
 SHARED_POWER = {
@@ -31,18 +37,18 @@ SHARED_POWER = {
 }
 
 
-def _broken_copy(folder: Path) -> list[str]:
-    """Copies the sources, in which ``broken`` is the number of what is taken out; returns names by number less 1."""
+def _broken_copy(folder: Path) -> list[tuple[str, str, str]]:
+    """Copies the sources, where ``broken`` is the number of what is taken out; returns (part, file, text) of each."""
     shutil.copytree(compiled.CUDA / "kernels", folder / "cuda" / "kernels")
     shutil.copytree(compiled.CUDA.parent / "common", folder / "common")
     names = []
-    for file in FILES:
+    for file in sum(FILES.values(), ()):
         path = folder / "cuda" / "kernels" / file
         text = path.read_text()
         for part, pattern, replacement in PARTS:
 
             def numbered(match: re.Match, file=file, part=part, replacement=replacement) -> str:
-                names.append(f"{part}, {file}: {match[0].strip()}")
+                names.append((part, file, match[0].strip()))
                 return match.expand(replacement).replace("NUMBER", str(len(names)))
 
             text = re.sub(pattern, numbered, text)
@@ -53,25 +59,30 @@ def _broken_copy(folder: Path) -> list[str]:
     return names
 
 
-def _library() -> tuple[ctypes.CDLL, list[str]]:
+def _library() -> tuple[ctypes.CDLL, list[tuple[str, str, str]]]:
     root = compiled.BUILD / "broken"
     with locked(compiled.BUILD / ".broken"):
         shutil.rmtree(root, ignore_errors=True)
-        state, head = compiled.headers(), Path(__file__).with_name("short_head.cpp").read_text()
+        state, head = compiled.headers(), Path(__file__).with_name("head_calls.cpp").read_text()
         state.update(Path(__file__).read_bytes())
         folder = root / state.hexdigest()[:16]  # so that another state is another source
         names = _broken_copy(folder)
         source = folder / "broken_head.cpp"
-        kernels = (f'#include "{folder}/cuda/kernels/short_{way}.cuh"\n' for way in ("forward", "backward"))
-        source.write_text('extern "C" { int broken; }\n' + "".join(kernels) + head)
+        kernels = ("short_forward", "short_backward", "decode")
+        included = (f'#include "{folder}/cuda/kernels/{name}.cuh"\n' for name in kernels)
+        source.write_text('#include <vector>\nextern "C" { int broken; }\n' + "".join(included) + head)
         return compiled.library(source), names
 
 
-def _inputs() -> dict[str, Tensor]:
-    """Queries three decades apart, and values and gradients so small that halves do not hold them by themselves."""
+def _inputs(call: str) -> dict[str, Tensor]:
+    """Queries three decades apart; other tensors so small that halves do not hold them by themselves.
+
+    Keys are so large that the rule corrects, except those of steps, whose keys have a power of their own.
+    """
     torch.manual_seed(1)
-    q, k = torch.rand(TOKENS, D_KEY), 0.3 * torch.rand(TOKENS, D_KEY)
-    v, g = 1e-7 * torch.randn(TOKENS, D_VALUE), 1e-7 * torch.randn(TOKENS, D_VALUE)
+    width, size = WIDTHS[call], 1e-7
+    q, k = torch.rand(TOKENS, width), (0.3 if call == "sentence" else size) * torch.rand(TOKENS, width)
+    v, g = size * torch.randn(TOKENS, width), size * torch.randn(TOKENS, width)
     q = q * 10 ** -(5 + 3 * torch.rand(TOKENS, 1))
     tensors = {name: x.bfloat16() for name, x in {"q": q, "k": k, "v": v}.items()}
     return tensors | {"beta": torch.rand(TOKENS), "alpha": 1 - torch.rand(TOKENS) ** 4, "grad_out": g.bfloat16()}
@@ -86,37 +97,39 @@ def _expected(x: dict[str, Tensor], normalize_output: bool) -> list[Tensor]:
     return [y.detach()[0, :, 0] for y in (out, *torch.autograd.grad(out, given, g[None, :, None]))]
 
 
-def _results(library: ctypes.CDLL, x: dict[str, Tensor], normalize_output: bool, broken: int) -> list[Tensor]:
-    ctypes.c_int.in_dll(library, "broken").value = broken
+def _results(library: ctypes.CDLL, call: str, x: dict[str, Tensor], normalize_output: bool) -> list[Tensor]:
     given = [x[name] for name in ("q", "k", "v", "beta", "alpha")]
     out, gradients = torch.full_like(x["v"], float("nan")), [torch.full_like(y, float("nan")) for y in given]
     pointers = [ctypes.c_void_p(y.data_ptr()) for y in (*given, out, x["grad_out"], *gradients)]
-    library.run_head.restype = ctypes.c_char_p
-    error = library.run_head(
-        (ctypes.c_void_p * len(pointers))(*pointers), TOKENS, D_KEY, D_VALUE, normalize_output, ctypes.c_float(EPS)
-    )
+    run, width = getattr(library, f"run_{call}"), WIDTHS[call]
+    run.restype = ctypes.c_char_p
+    tensors = (ctypes.c_void_p * len(pointers))(*pointers)
+    error = run(tensors, TOKENS, width, width, normalize_output, ctypes.c_float(EPS))
     assert error is None, error
-    return [out, *gradients]
+    return [out, *gradients] if call == "sentence" else [out]
 
 
 def _error(results: list[Tensor], expected: list[Tensor]) -> float:
     """Returns the largest error of a result, in the mean over its rows, of each over the row's norm."""
     errors = []
-    for a, b in zip(results, expected, strict=True):
+    for a, b in zip(results, expected, strict=False):  # steps have no gradients
         a, b = (y.double().view(1 if y.dim() == 1 else TOKENS, -1) for y in (a, b))
         error = (a - b).norm(dim=1) / b.norm(dim=1).clamp(min=1e-3 * b.norm() / len(b) ** 0.5)
         errors.append(error.square().mean().sqrt().nan_to_num(torch.inf).item())
     return max(errors)
 
 
-def test_what_is_taken_out_is_noticed():
+@pytest.mark.parametrize("call", FILES)
+def test_what_is_taken_out_is_noticed(call):
     library, names = _library()
-    x, errors = _inputs(), dict.fromkeys(range(len(names) + 1), 0.0)
+    numbers = [number for number, (_, file, _) in enumerate(names, 1) if file in FILES[call]]
+    x, errors = _inputs(call), dict.fromkeys((0, *numbers), 0.0)
     for normalize_output in (False, True):
         expected = _expected(x, normalize_output)
         for number in errors:
-            error = _error(_results(library, x, normalize_output, number), expected)
+            ctypes.c_int.in_dll(library, "broken").value = number
+            error = _error(_results(library, call, x, normalize_output), expected)
             errors[number] = max(errors[number], error)
-    assert {name.partition(",")[0] for name in names} == {"mask", "decay", "power"} and len(names) > 15
+    assert {names[number - 1][0] for number in numbers} == PARTS_OF[call]
     assert errors.pop(0) < LIMIT / 2
     assert [names[number - 1] for number, error in errors.items() if error < LIMIT] == []

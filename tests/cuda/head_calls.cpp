@@ -1,0 +1,46 @@
+// A head of up to 32 tokens under the gated delta rule, causal, whose rows are features already: forward and backward by
+// the kernels for short sentences, and decoding; stands behind a copy of them.
+namespace {
+
+using namespace fwp;
+using namespace fwp::gpu;
+
+template <class V> Rows<V> rows(void* data, int width) { return {static_cast<V*>(data), 0, width, width, 1}; }
+template <class C> void describe(C& c, void* const* x, int d_key, int d_value, float eps) {
+  c.rule = Rule::gated_delta, c.map = Map::identity, c.type = Type::bfloat16, c.heads = 1;
+  c.d_key = c.d_dot = d_key, c.d_value = d_value, c.eps = eps;
+  c.q = rows<const void>(x[0], d_key), c.k = rows<const void>(x[1], d_key), c.v = rows<const void>(x[2], d_value);
+  c.beta = rows<const float>(x[3], 1), c.alpha = rows<const float>(x[4], 1), c.out = rows<void>(x[5], d_value);
+}
+template <class Kernel, class Lay> const char* run(Kernel kernel, Lay lay, const Call& call) {
+  return launch(kernel, 1, 64, lay(nullptr, nullptr, call), Stream(), call);
+}
+
+}  // namespace
+
+// Tensors (tokens, width) in bfloat16, strengths (tokens,) in float: q, k, v, beta, alpha, out, grad_out, and the gradients
+// of the first five. Returns null, or what is wrong.
+extern "C" const char* run_sentence(void* const* x, int tokens, int d_key, int d_value, int normalize_output,
+                                    float eps) {
+  Call c{};
+  describe(c, x, d_key, d_value, eps);
+  c.causal = c.batch = 1, c.targets = c.sources = tokens, c.normalize_output = normalize_output;
+  if (const char* error = run(short_forward_kernel<32, true, true, false>, ShortForward<32, true, true, false>::lay, c))
+    return error;
+  c.grad_out = rows<const void>(x[6], d_value);
+  c.grad_q = rows<void>(x[7], d_key), c.grad_k = rows<void>(x[8], d_key), c.grad_v = rows<void>(x[9], d_value);
+  c.grad_beta = rows<float>(x[10], 1), c.grad_alpha = rows<float>(x[11], 1);
+  return run(short_backward_kernel<32, true, true, false>, ShortBackward<32, true, true, false>::lay, c);
+}
+// The first six, token after token.
+extern "C" const char* run_steps(void* const* x, int tokens, int d_key, int d_value, int normalize_output, float eps) {
+  DecodeCall c{};
+  describe(c, x, d_key, d_value, eps);
+  c.rows = c.stored = c.states = 1, c.tokens = tokens, c.d_cached = d_key, c.normalize_output = normalize_output;
+  std::vector<Eight> keys(tokens * d_key / 8), written(tokens * d_value / 8);
+  std::vector<float> strengths(tokens);
+  std::vector<int> ancestors(tokens), state_rows(1);
+  c.keys = keys.data(), c.written = written.data(), c.strengths = strengths.data();
+  c.ancestors = ancestors.data(), c.ancestors_ld = tokens, c.state_rows = state_rows.data();
+  return launch(decode_kernel, 1, decode_threads, DecodeShared().lay(nullptr, c), Stream(), c);
+}
