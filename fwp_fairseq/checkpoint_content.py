@@ -143,8 +143,10 @@ def check(state) -> None:
     for entry in state.get("optimizer_history") or ():
         _options_by_name(entry, "an entry of optimizer_history")
     cfg = _options_by_name(state.get("cfg"), "cfg")
-    for name in ("task", "common", "checkpoint"):
+    for name in ("model", "task", "common", "checkpoint"):
         _options_by_name(cfg.get(name), f"cfg.{name}")
+        if cfg.get(name, cfg) is None:
+            raise ValueError(f"cfg.{name} is None, expected options by their names")
     most = max(_FEW_LAYERS, len(state["model"]) // 4)  # no layer has less than four parameters
     for options, where in ((cfg.get("model"), "cfg.model"), (state.get("args"), "args")):
         for name, value in _options_by_name(options, where).items():

@@ -247,6 +247,8 @@ def convert(state: dict, args) -> tuple[dict, list[str], list[str]]:
     if not state.get("cfg"):
         state = _upgrade_state_dict(state)  # makes cfg from the args that fairseq wrote before 0.10
     cfg = _plain(state["cfg"])
+    if absent := {"model", "task"} - cfg.keys():
+        raise CommandError(f"--input {args.input}: expected the options cfg.{min(absent)} in it")
     model_options = _plain(cfg["model"])
     _refuse_control_characters(args.input, model_options)
     old_arch, same_sizes = _architectures(args.input, model_options)

@@ -67,6 +67,7 @@ CHANGES = {
     "sparse": (parameter(lambda x: torch.zeros(4, 4).to_sparse()), "expected a dense tensor"),
     "meta": (parameter(lambda x: torch.zeros(4, 4, device="meta")), "expected a dense tensor"),
     "task": (lambda state: state["cfg"].update(task=["translation"]), "cfg.task is of type list"),
+    "no-options": (lambda state: state["cfg"].update(task=None), "cfg.task is None, expected options by their names"),
     "history": (lambda state: state.update(optimizer_history=[3]), "optimizer_history is of type int"),
     "state": (lambda state: state.update(extra_state=[1]), "extra_state is of type list"),
 }
@@ -85,6 +86,8 @@ CONVERT_ONLY = {
     "no-dropout": (option("dropout", None), "0.1, expected None"),
     "fconv": (option("_name", "fconv_iwslt_de_en"), "model fconv, expected one of fwp_transformer"),
     "other-names": (lambda state: state.update(model={"in_proj_weight": torch.zeros(48, 16)}), "no model can be built"),
+    "no-model": (lambda state: state["cfg"].pop("model"), "expected the options cfg.model in it"),
+    "no-task": (lambda state: state["cfg"].pop("task"), "expected the options cfg.task in it"),
     "no-text": (
         parameter(lambda x: torch.tensor([300, 7]), "attention_flags"),
         "its entry attention_flags is not text",
