@@ -7,6 +7,7 @@ import signal
 import sys
 
 from .. import __version__
+from ..files import named
 from ..text import printable
 from .errors import CommandError, UsageError
 
@@ -78,8 +79,9 @@ def main(argv: list[str] | None = None) -> int:
             print("fwp: error: standard output is closed", file=sys.stderr)
             return 1
     try:
-        status = _run(name, arguments)
-        sys.stdout.flush()
+        with named("standard output"):  # what writes into a file names that
+            status = _run(name, arguments)
+            sys.stdout.flush()
         return status
     except BrokenPipeError:  # as in `fwp archs | head`; no error, and Python must not report it again while exiting
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -5,6 +5,7 @@ import time
 from collections.abc import Iterator
 from typing import BinaryIO
 
+from ..files import named
 from ..text import decoded
 from .errors import CommandError
 
@@ -13,14 +14,15 @@ _PAUSE, _PATIENCE = 0.05, 0.2  # seconds: between two lines of a block, and from
 _CHUNK = 2**16
 
 
-def _lines(file: BinaryIO) -> Iterator[bytes | None]:
+def _lines(file: BinaryIO, source: str) -> Iterator[bytes | None]:
     """Yields each line when it has come, without its end, and None when the next part of the stream has not come."""
     parts: list[bytes] = []  # of the line that has not ended
     while True:
         if not select.select([file], [], [], _PAUSE)[0]:
             yield None
             select.select([file], [], [])
-        chunk = file.read1(_CHUNK)
+        with named(source):
+            chunk = file.read1(_CHUNK)
         if not chunk:
             break
         first, *others = chunk.split(b"\n")
@@ -42,7 +44,7 @@ def blocks(file: BinaryIO, source: str) -> Iterator[list[str]]:
     block: list[str] = []
     size = number = 0
     begin = 0.0
-    for line in _lines(file):
+    for line in _lines(file, source):
         if line is not None:
             number += 1
             try:

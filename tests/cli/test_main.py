@@ -41,6 +41,15 @@ def test_closed_pipe_or_stream(closed):
     assert (done.returncode, done.stderr) == expected and bool(done.stdout) == (closed == "<&- 2>&-")
 
 
+@pytest.mark.parametrize("words", ["", "archs fwp_transformer"])  # what is printed at the end, and before
+def test_a_full_disk_is_that_of_standard_output(words):
+    with open("/dev/full", "w") as full:
+        call = [sys.executable, "-m", "fwp_fairseq", *words.split()]
+        done = subprocess.run(call, stdout=full, stderr=subprocess.PIPE, text=True)
+    assert done.returncode == 1
+    assert done.stderr.endswith(": error: [Errno 28] No space left on device: 'standard output'\n"), done.stderr
+
+
 def test_width_conversion_imports_no_fairseq():
     code = (
         "import sys; from fwp_fairseq.cli import main; status = main(['d-dot', '--nu', '2']);"
