@@ -140,7 +140,7 @@ def site_config(cfg, site: str, d_key: int) -> SiteOptions:
         return _phrase(cfg, site, name, getattr(options, name))
 
     if options.is_softmax:
-        for name in attention.changes:
+        for name in (KINDS[attention.kind].options if attention.kind else {}) | attention.changes:
             if not OPTIONS[name].of_softmax:
                 raise _refusal(cfg, site, _softmax_conflict(phrase(name), phrase("feature_map")))
     elif options.d_dot is not None:

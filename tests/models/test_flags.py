@@ -22,6 +22,10 @@ CONTRADICTIONS = {
         {"fwp_cross": "softmax,update-rule=delta"},
         ("--fwp-cross softmax,update-rule=delta: update-rule=delta contradicts feature-map=softmax",),
     ),
+    "softmax-of-another-kind": (
+        {"fwp_encoder": "delta,feature-map=softmax"},
+        ("--fwp-encoder delta,feature-map=softmax: update-rule=delta contradicts feature-map=softmax",),
+    ),
     "delta-at-a-site-that-is-softmax-as-all": (
         {"fwp_feature_map": "softmax", "fwp_cross": "update-rule=delta"},
         ("--fwp-cross update-rule=delta contradicts --fwp-feature-map softmax",),
