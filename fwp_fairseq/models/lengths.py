@@ -36,7 +36,8 @@ def measure_lengths(model: nn.Module, task: Any) -> None:
     unmeasured = [module for module in unmeasured if not module.lengths.any()]
     if not unmeasured:
         return
-    dataset = task.dataset("train")
+    options = getattr(task, "cfg", None) or getattr(task, "args", None)  # the latter of tasks without a dataclass
+    dataset = task.dataset(getattr(options, "train_subset", "train"))
     sizes = np.asarray(getattr(dataset, "sizes", 0))
     if sizes.ndim != 2 or sizes.shape[1] != 2:
         raise ValueError(

@@ -88,6 +88,10 @@ def test_the_training_set_is_measured_once_before_the_first_update():
     data.sizes = data.sizes * 2
     task.begin_epoch(2, model)
     assert model.decoder.layers[0].encoder_attn.positions.lengths.tolist() == [15, 18]
+    for where in ("cfg", "args"):  # --train-subset, of a task with a dataclass or without
+        named = SimpleNamespace(dataset={"part": data}.__getitem__, **{where: SimpleNamespace(train_subset="part")})
+        measure_lengths(other := build(**SOFTMAX), named)
+        assert other.decoder.layers[1].encoder_attn.positions.lengths.tolist() == [30, 36]
     unknown = SimpleNamespace(dataset=lambda split: SimpleNamespace(sizes=np.array([1, 2])))
     with pytest.raises(ValueError, match="cross site: the training set, a SimpleNamespace, does not"):
         measure_lengths(build(**SOFTMAX), unknown)
