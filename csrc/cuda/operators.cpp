@@ -21,10 +21,12 @@ int64_t lay(Call& c, char* base, bool backward) {
     take(halves.numbers, rows, columns);
     take(halves.powers, rows / 16, columns / 16);
   };
-  const int64_t keys = key_rows(c), queries = query_rows(c), features = features_of(c), columns = columns_of(c);
+  const int64_t keys = key_rows(c), queries = query_rows(c), inputs = inputs_of(c), features = features_of(c);
+  const int64_t columns = columns_of(c);
   const int64_t chunks = chunks_of(c), kept = chunks > 1 || c.initial_W ? chunks * features : 0;
-  take_halves(c.phi_q, queries, features);
-  take_halves(c.phi_k, keys, features);
+  take_halves(c.x_q, queries, inputs);
+  take_halves(c.x_k, keys, inputs);
+  take(c.x_scales, is_dpfp(c) ? queries + keys : 0, 1);
   take_halves(c.written, keys, columns);
   take_halves(c.states, kept, columns);
   take(c.carried, kept || c.W || c.grad_W ? features : 0, columns);
@@ -38,8 +40,8 @@ int64_t lay(Call& c, char* base, bool backward) {
   take_halves(c.grad_rows, keys, columns);
   take_halves(c.grad_states, kept || c.grad_W ? chunks * features : 0, columns);
   take(c.grad_written, keys, columns);
-  take(c.grad_phi_q, queries, features);
-  take(c.grad_phi_k, keys, features);
+  take(c.grad_x_q, queries, inputs);
+  take(c.grad_x_k, keys, inputs);
   take(c.grad_norms, keys, 1);
   take(c.grad_decay, decays(c.rule) ? chunks * chunk : 0, chunk + 1);
   return used;
@@ -131,6 +133,8 @@ struct Operators {
     call.group = static_cast<int>((heads + groups - 1) / groups);
     call.walk_width = chunk;
     const auto walks = [&] { return call.group * (backward ? 1 : walks_of(call)) * walk_slices_of(call); };
+    const bool changes = chunks_of(call) > 1 || call.W;  // so that there is a state to walk with
+    call.split_walk = changes && !corrects(call.rule) && call.group * walk_slices_of(call) < 2 * processors;
     while (call.walk_width > 16 && walks() < 2 * processors) call.walk_width /= 2;
     const Tensor workspace = at::empty({lay(call, nullptr, backward)}, q.options().dtype(at::kByte));
     for (; call.first_head < heads; call.first_head += call.group) {

@@ -168,17 +168,17 @@ def test_tokens_three_decades_apart(rule, length):
 
 
 WORKSPACE = {
-    "sum": (500_000, 1_290_000),
-    "delta": (535_000, 1_330_000),
-    "gated": (500_000, 1_360_000),
-    "gated_delta": (535_000, 1_400_000),
+    "sum": (307_000, 720_000),
+    "delta": (343_000, 755_000),
+    "gated": (307_000, 786_000),
+    "gated_delta": (343_000, 821_000),
 }
 
 
 @pytest.mark.skipif(emulated is None, reason="only what an emulated device allocates is seen by the profiler of a CPU")
 @pytest.mark.parametrize("rule", RULES)
 def test_workspace(rule):
-    """Bytes of a head of 256 tokens and features, forward and backward: operands have two bytes a number."""
+    """Bytes of a head of 256 tokens and features, forward and backward: features are in no memory."""
     x, phi = make(rule, 256, 256, dtype=torch.bfloat16, H=1, d_key=64, d_value=64)
     x = {name: y.cuda().requires_grad_() for name, y in x.items()}
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as forward:
@@ -189,7 +189,7 @@ def test_workspace(rule):
         torch.autograd.grad(out, list(x.values()), torch.ones_like(out))
     for done, most in zip((forward, backward), WORKSPACE[rule], strict=True):
         used = max(event.self_cpu_memory_usage for event in done.events() if event.name == "aten::empty")
-        assert most / 2 < used <= most
+        assert 0.99 * most < used <= most
 
 
 @pytest.mark.parametrize("rule", RULES)

@@ -28,7 +28,7 @@ struct Backward : OutputsBack {
     if (c.grad_W) load_state(state_gradient(chunks), c.grad_W, c.grad_z, x, {0, feature_tiles()}, false);
     FWP_ROLLED (int i = chunks - 1; i >= 0; --i) {
       load_chunk(i);
-      find_rows(x, i);
+      if (!x.is_z || c.rule == Rule::gated) find_rows(x, i);  // else no strength has a gradient of z's column
       if (i > 0 || c.initial_W) change_state_gradient(x, i);
     }
     if (c.initial_W) store_state(c.grad_initial_W, c.grad_initial_z, x, {0, feature_tiles()}, true);
@@ -38,7 +38,7 @@ struct Backward : OutputsBack {
     const int rows = keys(i);
     Strip<8> u;
     clear(u);
-    if (has_gradient(i + 1)) read_state(u, phi_k(i), rows, state_gradient(i + 1).from(0, x.first), x.columns);
+    if (has_gradient(i + 1)) read_state(u, x_k(i), rows, state_gradient(i + 1).from(0, x.first), x.columns);
     if (owns(rows))
       each(u, x.columns, [&](int t, int j, float& a, float& b) {
         const Float2 direct = *reinterpret_cast<const Float2*>(written_gradient(i) + t * columns_of(c) + x.first + j);
@@ -57,28 +57,32 @@ struct Backward : OutputsBack {
     sync_block();
   }
   FWP_DEVICE void change_state_gradient(const Slice& x, int i) const {
-    const bool after = has_gradient(i + 1), norms = x.is_z && z_comes_last(c), rows = corrected(x) || norms;
-    const float by = left(last_token);
+    const bool norms = x.is_z && z_comes_last(c), rows = corrected(x) || norms;
+    const float by = has_gradient(i + 1) ? left(last_token) : 0.f;
     if (rows)
-      share_scaled(rows_gradient(i).from(0, x.first), keys(i), x.columns, [&](int t, int j, Float2 y) {
+      share(keys(i), x.columns, [&](int t, int j) {
         const float less = -left(t) * (norms ? -1.f : s.rate[t]);
-        if (norms) y = {j == 0 ? own(c.grad_norms, key_rows(c))[chunk * i + t] : 0.f, 0};
+        const Float2 y = norms ? Float2{j == 0 ? own(c.grad_norms, key_rows(c))[chunk * i + t] : 0.f, 0}
+                               : rows_gradient(i).from(0, x.first)(t, j);
         return Float2{less * y.x, less * y.y};
       });
-    add_to_state(x, i, phi_k(i), rows ? keys(i) : 0, after ? by : 0.f);
-    const int begin = c.causal ? i : 0, count = c.causal ? 1 : i == chunks_of(c) - 1 ? query_chunks_of(c) : 0;
-    FWP_ROLLED (int q = begin; q < begin + count && c.targets > 0; ++q) {
-      share_scaled(read_gradient(q).from(0, x.first), queries(q), x.columns,
-                   [&](int t, int, Float2 y) { return Float2{left(reader(t)) * y.x, left(reader(t)) * y.y}; });
-      add_to_state(x, i, phi_q(q), queries(q), 1);
+    const int begin = c.causal ? i : 0, end = c.causal ? i + 1 : i == chunks_of(c) - 1 ? query_chunks_of(c) : 0;
+    const bool read = begin < end && c.targets > 0;
+    if (rows || !read) add_to_state(x, i, x_k(i), rows ? keys(i) : 0, by);
+    FWP_ROLLED (int q = begin; q < end && read; ++q) {
+      share(queries(q), x.columns, [&](int t, int j) {
+        const Float2 y = read_gradient(q).from(0, x.first)(t, j);
+        return Float2{left(reader(t)) * y.x, left(reader(t)) * y.y};
+      });
+      add_to_state(x, i, x_q(q), queries(q), rows || q > begin ? 1.f : by);
     }
   }
-  // s.x = f(row, column, pair) of a matrix, which others may read after a barrier.
-  template <class F> FWP_DEVICE void share_scaled(const Matrix& from, int rows, int columns, F f) const {
+  // s.x = f(row, column), two neighbours, which others may read after a barrier.
+  template <class F> FWP_DEVICE void share(int rows, int columns, F f) const {
     Strip<8> x;
     if (!owns(rows)) return;
     each(x, columns, [&](int r, int j, float& a, float& b) {
-      const Float2 y = f(r, j, from(r, j));
+      const Float2 y = f(r, j);
       a = y.x, b = y.y;
     });
     put(s.x, x, columns);
@@ -87,7 +91,7 @@ struct Backward : OutputsBack {
   FWP_DEVICE void add_to_state(const Slice& x, int i, const Matrix& a, int rows, float by) const {
     const auto tile = [&](int f) { return f % 2 ? s.p : s.y; };
     each_staged(
-        feature_tiles(), [&](int f) { stage(tile(f), a.from(0, chunk * f), rows, width(f)); },
+        feature_tiles(), [&](int f) { stage_features(tile(f), a, rows, f); },
         [&](int f) {
           if (!owns(width(f))) return;
           Strip<8> w;
@@ -130,6 +134,7 @@ struct Backward : OutputsBack {
         feature_tiles() * parts,
         [&](int m) {
           const int f = m / parts, column = slice_of(m).first;
+          if (m % parts == 0) stage_features(turn(s.p, f), x_k(i), rows, f);
           if (columns(m) == 0) return;
           const Matrix a = product(m) ? rows_gradient(i) : written(i),
                        b = product(m) ? state(i) : state_gradient(i + 1);
@@ -142,14 +147,14 @@ struct Backward : OutputsBack {
           if (product(m)) multiply<false, true>(r, turn(s.x, m), turn(s.y, m), columns(m), width(f));
           else multiply<false, true>(e, turn(s.x, m), turn(s.y, m), columns(m), width(f));
           if (m % parts + 1 < parts) return;
-          meet_rows(after, e, phi_k(i).from(0, chunk * f), width(f));
-          meet_rows(before, r, phi_k(i).from(0, chunk * f), width(f));
+          meet_rows(after, e, turn(s.p, f), width(f));
+          meet_rows(before, r, turn(s.p, f), width(f));
           FWP_UNROLL (int n = 0; n < 8; ++n)
             FWP_UNROLL (int h = 0; h < 4; ++h) {
               const int t = row + g + 8 * (h / 2);
               e[n][h] = decay(last_token, t) * e[n][h] - (corrects(c.rule) ? s.rate[t] * left(t) * r[n][h] : 0.f);
             }
-          put(phi_k_gradient(i) + chunk * f, features_of(c), e, width(f), true);
+          give_features(x_k_gradient(i), x_k(i), turn(s.p, f), e, f);
           clear(e), clear(r);
         });
   }
@@ -191,8 +196,9 @@ struct Backward : OutputsBack {
     const int rows = keys(i);
     const bool with_z = c.normalize_output && has_state(i);
     Strip<8> a, dL;
-    clear(a), clear(dL);
-    meet(a, phi_k(i), rows, phi_k(i), rows, features_of(c));
+    float old[2];
+    meet_keys(a, old, i);
+    clear(dL);
     FWP_ROLLED (int n = first_slice(c); n < slices_of(c); ++n) {
       const Slice x = slice(n);
       meet(dL, rows_gradient(i).from(0, x.first), rows, written(i).from(0, x.first), rows, x.columns);
@@ -222,7 +228,12 @@ struct Backward : OutputsBack {
           const int token = row + g + 8 * (h / 2), j = 8 * n + 2 * t + h % 2;
           if (j < token) decay_gradient(i)[token * decay_ld + j] += (dL[n][h] * s.rate[token] + norms[h / 2]) * a[n][h];
         }
-    if (decays(c.rule) && with_z) note_found(i, norms);
+    if (decays(c.rule) && with_z) {  // what a key's denominator has of the state's z
+      const float products[2] = {norms[0] * old[0], norms[1] * old[1]};
+      share_rows(products, rows);
+      if (thread < rows) decay_gradient(i)[thread * decay_ld + chunk] += s.sums[thread];
+      sync_block();
+    }
     FWP_UNROLL (int n = 0; n < 8; ++n)
       FWP_UNROLL (int h = 0; h < 4; ++h) {
         const int token = row + g + 8 * (h / 2), j = 8 * n + 2 * t + h % 2;
@@ -231,7 +242,7 @@ struct Backward : OutputsBack {
     if (owns(rows)) put(s.p, a, rows);
     const auto tile = [&](int f) { return f % 2 ? s.y : s.x; };
     each_staged(
-        feature_tiles(), [&](int f) { stage(tile(f), phi_k(i).from(0, chunk * f), rows, width(f)); },
+        feature_tiles(), [&](int f) { stage_features(tile(f), x_k(i), rows, f); },
         [&](int f) {
           if (!owns(rows)) return;
           Strip<8> dk;
@@ -244,23 +255,9 @@ struct Backward : OutputsBack {
               x += by * state(i)(chunk * f + j, 0).x;
               y += by * state(i)(chunk * f + j + 1, 0).x;
             });
-          put(phi_k_gradient(i) + chunk * f, features_of(c), dk, width(f), true);
+          give_features(x_k_gradient(i), x_k(i), turn(s.p, 1), dk, f);
         });
   }
-  // What a key's denominator found of the state's z.
-  FWP_DEVICE void note_found(int i, const float (&norms)[2]) const {
-    share_rows(norms, keys(i));
-    if (thread < keys(i)) {
-      float found = 0;
-      FWP_ROLLED (int f = 0; f < features_of(c); f += 2) {
-        const Float2 k = phi_k(i)(thread, f);
-        found += k.x * state(i)(f, 0).x + k.y * state(i)(f + 1, 0).x;
-      }
-      decay_gradient(i)[thread * decay_ld + chunk] += s.sums[thread] * found;
-    }
-    sync_block();
-  }
-
   FWP_DEVICE void put_strength(const Rows<float>& to, int i, int key, float x) const {
     const int token = chunk * i + key;
     if (token < c.sources) to.data[offset(to, token, c.sources)] = is_pad(token) ? 0.f : x;

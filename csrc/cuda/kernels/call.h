@@ -58,8 +58,10 @@ struct Call {
   // two count, which are equal.
   int first_head, group;
   int slice, slices;  // of columns, that this launch works on: the first and how many
+  int split_walk;  // whether a tile of features has a block of the walk: where heads are few and nothing is corrected
   int walk_width;  // values of a slice of the walks, which are narrow where heads are few
-  Halves phi_q, phi_k;  // (length, features), from the head's first token to its last, or turned round
+  Halves x_q, x_k;  // (length, inputs): what features are made of, by token in the head's order
+  float* x_scales;  // under DPFP, by what x of rows of queries, then of keys, is multiplied to normalise features
   Halves inverse;  // (chunks, 64, 64): T of each chunk
   Halves written;  // (length, columns): U
   Halves states;  // (chunks, features, columns): W and z before each chunk
@@ -68,7 +70,7 @@ struct Call {
   // Of the backward: the gradients of numerators and denominators, of R or where nothing is corrected U, of states after
   // each chunk ..
   Halves grad_read, grad_rows, grad_states;
-  float *grad_written, *grad_phi_q, *grad_phi_k;  // .. of U before the walk back, of features ..
+  float *grad_written, *grad_x_q, *grad_x_k;  // .. of U before the walk back, of what features are made of ..
   float *grad_norms, *grad_decay;  // .. of the keys' denominators, of decays (chunks, 64, 65)
 };
 
@@ -76,7 +78,17 @@ constexpr int chunks_of(const Call& c) { return c.sources > 0 ? (c.sources + chu
 constexpr int query_chunks_of(const Call& c) { return (c.targets + chunk - 1) / chunk; }
 constexpr int key_rows(const Call& c) { return c.sources > 0 ? round_up(c.sources, 16) : 16; }
 constexpr int query_rows(const Call& c) { return round_up(c.targets, 16); }
-constexpr int features_of(const Call& c) { return round_up(c.d_dot, 16); }
+
+constexpr bool is_dpfp(const Call& c) { return c.map == Map::dpfp; }
+// Under DPFP features are made where they are used (dpfp.cuh), in parts of 32 columns, each of two groups of 8 inputs or of
+// two j: parts of one j or two, and of all.
+constexpr int groups_of(const Call& c) { return (c.d_key + 7) >> 3; }
+constexpr int before_x(const Call& c) { return round_up(c.nu, 8); }  // numbers that stand before those of x
+constexpr int parts_of_j(const Call& c) { return c.nu % 2 == 0 ? groups_of(c) : (groups_of(c) + 1) >> 1; }
+constexpr int parts_of(const Call& c) { return parts_of_j(c) * (c.nu % 2 == 0 ? c.nu >> 1 : c.nu); }
+constexpr int features_of(const Call& c) { return is_dpfp(c) ? 32 * parts_of(c) : round_up(c.d_dot, 16); }
+// Numbers that the features of a token are made of: under DPFP x with what stands before it, else the features.
+constexpr int inputs_of(const Call& c) { return is_dpfp(c) ? before_x(c) + 8 * groups_of(c) : features_of(c); }
 constexpr int feature_tiles_of(const Call& c) { return (features_of(c) + chunk - 1) / chunk; }
 constexpr int first_value(const Call& c) { return c.normalize_output ? 16 : 0; }
 constexpr int columns_of(const Call& c) { return first_value(c) + round_up(c.d_value, 16); }
@@ -86,9 +98,7 @@ constexpr int slices_of(const Call& c) { return first_slice(c) + (c.d_value + ch
 constexpr int walk_slices_of(const Call& c) { return first_slice(c) + (c.d_value + c.walk_width - 1) / c.walk_width; }
 
 // Blocks of the walk for each slice: where nothing is corrected, features of a state do not depend on each other.
-constexpr int walks_of(const Call& c) {
-  return corrects(c.rule) || (chunks_of(c) == 1 && !c.W) ? 1 : feature_tiles_of(c);
-}
+constexpr int walks_of(const Call& c) { return c.split_walk ? feature_tiles_of(c) : 1; }
 // Rows of a block's tiles, and half the number of its threads: 32 where no more tokens and no states are needed, so that
 // twice as many blocks are at work.
 constexpr int block_rows(const Call& c) {

@@ -156,8 +156,8 @@ template <class C> struct Features : Lanes {
     return elementwise_back<Map::name>(g, put);
       FWP_ELEMENTWISE(FWP_CASE)
 #undef FWP_CASE
-      case Map::dpfp:
-        return each(c.d_key, [&](int d) { put(d, dpfp_back(g, d)); });
+      case Map::dpfp:  // rows.cuh
+        return;
       case Map::favor:
         return favor_back(g, projection, put);
       case Map::softmax_pair:
@@ -168,17 +168,6 @@ template <class C> struct Features : Lanes {
  private:
   template <Map M, class Put> FWP_DEVICE void elementwise_back(const float* g, Put put) const {
     each(c.d_dot, [&](int i) { put(i, Function<M>::template back<OfFloats>(g[i], phi[i])); });
-  }
-  FWP_DEVICE float dpfp_back(const float* g, int d) const {
-    if (input(d) == 0) return 0;
-    const int width = 2 * c.d_key, b = input(d) < 0 ? d + c.d_key : d;
-    float dr = 0;
-    FWP_ROLLED (int j = 1; j <= c.nu; ++j) {
-      const float* const row = g + (j - 1) * width;
-      const int before = b < j ? b - j + width : b - j, after = b + j < width ? b + j : b + j - width;
-      dr += row[b] * x[before] + row[after] * x[after];
-    }
-    return input(d) < 0 ? -dr : dr;
   }
   template <class Put> FWP_DEVICE void favor_back(float* g, const float* projection, Put put) const {
     const float top = highest();

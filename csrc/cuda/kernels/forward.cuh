@@ -23,26 +23,9 @@ struct Forward : Tokens {
   FWP_DEVICE void keys_of(int i) const {
     load_chunk(i);
     const int rows = keys(i);
-    const bool with_z = c.normalize_output && has_state(i);
     Strip<8> a;
-    Strip<2> kz;
-    clear(a), clear(kz);
-    Units<8> units;
-    Units<2> kz_units;
-    begin<8>(units), begin<2>(kz_units);
-    each_staged(
-        feature_tiles(),
-        [&](int f) {
-          stage(f % 2 ? s.p : s.x, phi_k(i).from(0, chunk * f), rows, width(f));
-          if (with_z) stage(turn(s.y, f), state(i).from(chunk * f, 0), width(f), 16);
-        },
-        [&](int f) {
-          const Tile k = f % 2 ? s.p : s.x;
-          if (!owns(rows)) return;
-          multiply<false, true>(a, units, k, k, width(f), rows);
-          if (with_z) multiply<false, false>(kz, kz_units, k, turn(s.y, f), width(f), 16);
-        });
-    end<8>(a, units, rows), end<2>(kz, kz_units, 16);
+    float old[2];
+    meet_keys(a, old, i);
     each(a, rows, [&](int t, int j, float& x, float& y) {
       x = j < t ? x * decay(t, j) : 0.f;
       y = j + 1 < t ? y * decay(t, j + 1) : 0.f;
@@ -51,7 +34,7 @@ struct Forward : Tokens {
     row_sums(found, a, rows, [](int, int, float x, float y) { return x + y; });
     FWP_UNROLL (int r = 0; r < 2; ++r) {
       const int t = row + g + 8 * r;
-      found[r] += left(t) * shuffle(kz[0][2 * r], lane & ~3);
+      found[r] += left(t) * old[r];
       if (c.normalize_output) norm[r] = inverse_of(found[r] + c.eps);
       if (owns(rows) && this->t == 0) {
         own(c.rates, key_rows(c))[chunk * i + t] = s.beta[t] * norm[r];
@@ -98,7 +81,7 @@ struct Forward : Tokens {
     const int rows = keys(i);
     if (owns(rows)) fetch_values(s.p, x, i);
     clear(u);
-    if (corrected(x) && has_state(i)) read_state(u, phi_k(i), rows, state(i).from(0, x.first), x.columns);
+    if (corrected(x) && has_state(i)) read_state(u, x_k(i), rows, state(i).from(0, x.first), x.columns);
     fetched();
     if (owns(rows))
       each(u, x.columns, [&](int t, int j, float& a, float& b) {
@@ -133,7 +116,7 @@ struct Forward : Tokens {
         tiles.end - tiles.first,
         [&](int n) {
           const int f = tiles.first + n;
-          stage(tile(n), phi_k(i).from(0, chunk * f), rows, width(f));
+          stage_features(tile(n), x_k(i), rows, f);
         },
         [&](int n) {
           const int f = tiles.first + n;
@@ -165,13 +148,15 @@ struct Forward : Tokens {
   // memory of the caller, (d_dot, d_value) or (d_dot), or null.
   template <class F> FWP_DEVICE void each_tile(float* W, float* z, const Slice& x, const Tiles& tiles, F f) const {
     const int64_t first = int64_t(c.first_head + head) * c.d_dot;
-    FWP_ROLLED (int n = tiles.first; n < tiles.end; ++n)
-      if (owns(width(n)))
-        f(n, [&](int r, int j) -> float* {
-          const int64_t feature = chunk * n + r;
-          if (feature >= c.d_dot || (x.is_z ? j > 0 : x.values + j >= c.d_value)) return nullptr;
-          return x.is_z ? z + first + feature : W + (first + feature) * c.d_value + x.values + j;
-        });
+    FWP_ROLLED (int n = tiles.first; n < tiles.end; ++n) {
+      if (!owns(width(n))) continue;
+      const int upper = feature_of(c, chunk * n + row + g), lower = feature_of(c, chunk * n + row + g + 8);
+      f(n, [&](int r, int j) -> float* {
+        const int64_t feature = r == row + g ? upper : lower;
+        if (feature < 0 || (x.is_z ? j > 0 : x.values + j >= c.d_value)) return nullptr;
+        return x.is_z ? z + first + feature : W + (first + feature) * c.d_value + x.values + j;
+      });
+    }
   }
   // z stands in two columns; its gradient is the sum of theirs. A barrier follows.
   FWP_DEVICE void load_state(const Matrix& to, const float* W, const float* z, const Slice& x, const Tiles& tiles,
@@ -217,22 +202,28 @@ struct Forward : Tokens {
   FWP_DEVICE void outputs(int i, bool back) const {
     const int rows = queries(i), k = met(i), columns = keys(k);
     load_chunk(k);
-    if (!back || c.normalize_output) {
-      Strip<8> p;
-      clear(p);
-      meet(p, phi_q(i), rows, phi_k(k), columns, features_of(c));
-      weigh(p, columns);
-      if (owns(rows)) put(s.p, p, columns);
-    }
+    const bool reads = !back || c.normalize_output;
     float norm[2] = {1, 1}, products[2] = {};
-    FWP_ROLLED (int n = 0; n < slices_of(c); ++n) {
+    Strip<8> y;
+    clear(y);
+    if (reads) read(y, norm, i, k);
+    FWP_ROLLED (int n = first_slice(c); n < slices_of(c); ++n) {
       const Slice x = slice(n);
-      Strip<8> y;
-      clear(y);
-      if (!back || c.normalize_output) read(y, x, i, k);
-      if (x.is_z)
-        FWP_UNROLL (int r = 0; r < 2; ++r) norm[r] = inverse_of(shuffle(y[0][2 * r], lane & ~3) + c.eps);
-      else if (owns(rows) && back) put_read_gradient(y, products, norm, x, i);
+      if (reads) {
+        if (n > first_slice(c)) {
+          clear(y);
+          if (has_state(k)) read_state(y, x_q(i), rows, state(k).from(0, x.first), x.columns);
+        }
+        stage(s.y, written(k).from(0, x.first), columns, x.columns);
+        each(y, x.columns, [&](int t, int, float& a, float& b) {
+          a *= left(reader(t));
+          b *= left(reader(t));
+        });
+        arrived();
+        if (owns(rows)) multiply<false, false>(y, s.p, s.y, columns, x.columns);
+        sync_block();
+      }
+      if (owns(rows) && back) put_read_gradient(y, products, norm, x, i);
       else if (owns(rows)) {
         each(y, x.columns, [&](int t, int, float& a, float& b) {
           const float by = of_row(norm, t);
@@ -246,20 +237,44 @@ struct Forward : Tokens {
     if (back && c.normalize_output && owns(rows)) put_norm_gradient(products, norm, i);
     sync_block();
   }
-  // Own rows of O before the division. Leaves shared memory free, but for s.p.
-  FWP_DEVICE void read(Strip<8>& y, const Slice& x, int i, int k) const {
-    const int rows = queries(i);
-    if (has_state(k)) {
-      read_state(y, phi_q(i), rows, state(k).from(0, x.first), x.columns);
-      each(y, x.columns, [&](int t, int, float& a, float& b) {
-        a *= left(reader(t));
-        b *= left(reader(t));
-      });
+  // P to s.p; what own rows of queries find of the state in the first slice of values, and denominators, inverted. Leaves
+  // all other shared memory free.
+  FWP_DEVICE void read(Strip<8>& y, float (&norm)[2], int i, int k) const {
+    const int rows = queries(i), columns = keys(k);
+    const Slice x = slice(first_slice(c));
+    const bool reads = has_state(k), with_z = reads && c.normalize_output;
+    const Tile phi_q = s.x, phi_k = turn(s.x, 1), W = s.y, z = turn(s.y, 1);
+    Strip<8> p;
+    Strip<2> qz;
+    Units<8> p_units, y_units;
+    Units<2> z_units;
+    clear(p), clear(qz);
+    begin<8>(p_units), begin<8>(y_units), begin<2>(z_units);
+    FWP_ROLLED (int f = 0; f < feature_tiles(); ++f) {
+      if (reads) stage(W, state(k).from(chunk * f, x.first), width(f), x.columns);
+      if (with_z) stage(z, state(k).from(chunk * f, 0), width(f), 16);
+      stage_features(phi_q, x_q(i), rows, f);
+      stage_features(phi_k, x_k(k), columns, f);
+      arrived();
+      if (owns(rows)) {
+        multiply<false, true>(p, p_units, phi_q, phi_k, width(f), columns);
+        if (reads) multiply<false, false>(y, y_units, phi_q, W, width(f), x.columns);
+        if (with_z) multiply<false, false>(qz, z_units, phi_q, z, width(f), 16);
+      }
+      sync_block();
     }
-    stage(s.y, written(k).from(0, x.first), keys(k), x.columns);
-    arrived();
-    if (owns(rows)) multiply<false, false>(y, s.p, s.y, keys(k), x.columns);
-    sync_block();
+    end<8>(p, p_units, columns), end<8>(y, y_units, x.columns), end<2>(qz, z_units, 16);
+    weigh(p, columns);
+    if (c.normalize_output) round(p, columns);  // one key alone has to cancel out
+    if (owns(rows)) put(s.p, p, columns);
+    if (!c.normalize_output) return;
+    const auto written = [&](int key) { return c.rule == Rule::gated ? this->written(k)(key, 0).x : 1.f; };
+    float sums[2] = {};
+    row_sums(sums, p, columns, [&](int, int j, float a, float b) { return a * written(j) + b * written(j + 1); });
+    FWP_UNROLL (int r = 0; r < 2; ++r) {
+      const float old = with_z ? left(reader(row + g + 8 * r)) * shuffle(qz[0][2 * r], lane & ~3) : 0.f;
+      norm[r] = inverse_of(sums[r] + old + c.eps);
+    }
   }
   FWP_DEVICE Matrix read_gradient(int i) const {
     return own(c.grad_read, query_rows(c), columns_of(c)).from(chunk * i, 0);

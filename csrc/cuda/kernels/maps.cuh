@@ -1,23 +1,14 @@
 // Features of queries and keys, 64 columns (a slab) at a time, in shared memory. Columns of a slab may come in any
 // order: sums over features do not depend on it. Rows come with a power of two each.
-//
-// DPFP: x lies in shared memory, with what stands before it: x_{-j} = -x_{d_key - j}. With r = max(x, 0) of both signs,
-// r_b r_{b-j} makes all features. Neighbours b .. b + 7 of both signs and one j make 16 columns, for which j or, where nu
-// is odd, b goes on in the next 16.
 #pragma once
 
+#include "dpfp.cuh"
 #include "number.cuh"
 #include "tokens.cuh"
 
 namespace fwp::gpu {
 
-FWP_BOTH bool is_dpfp(const Call& c) { return c.map == Map::dpfp; }
-FWP_BOTH int before_x(const Call& c) { return round_up(c.nu, 8); }
 FWP_BOTH int x_ld(const Call& c) { return before_x(c) + c.d_key; }
-FWP_BOTH int groups_of(const Call& c) { return c.d_key >> 3; }
-// 32 columns of a row, which one thread makes: two groups of inputs, or two j.
-FWP_BOTH int parts_of_j(const Call& c) { return c.nu % 2 == 0 ? groups_of(c) : (groups_of(c) + 1) >> 1; }
-FWP_BOTH int parts_of(const Call& c) { return parts_of_j(c) * (c.nu % 2 == 0 ? c.nu >> 1 : c.nu); }
 
 FWP_DEVICE float function_of(Map map, float x) {
   return map == Map::elu    ? Function<Map::elu>::value<OfFloats>(x)
@@ -175,32 +166,6 @@ template <int ROWS, bool DPFP> struct Slabs : Head, Fragments {
       put_eight(own + i, z);
     }
   }
-  // r, of one sign, of 8 neighbours, times those that stand j before: 8 columns. PAIR: j is odd, and j + 1 follows.
-  template <bool BELOW> static FWP_DEVICE uint32_t clamp(uint32_t x) {
-    return BELOW ? smaller_halves(x, 0) : larger_halves(x, 0);
-  }
-  template <bool BELOW, bool PAIR>
-  static FWP_DEVICE void make_sign(uint16_t* to, const Eight& here, const uint32_t (&before)[5], bool odd) {
-    uint32_t r[4], w[5];
-    FWP_UNROLL (int n = 0; n < 4; ++n) r[n] = clamp<BELOW>(here.w[n]);
-    FWP_UNROLL (int n = 0; n < 5; ++n) w[n] = clamp<BELOW>(before[n]);
-    Eight f;
-    FWP_UNROLL (int n = 0; n < 4; ++n) f.w[n] = multiply_halves(r[n], PAIR || odd ? straddle(w[n], w[n + 1]) : w[n]);
-    put_eight(to, f);
-    if constexpr (PAIR) {
-      FWP_UNROLL (int n = 0; n < 4; ++n) f.w[n] = multiply_halves(r[n], w[n]);
-      put_eight(to + 16, f);
-    }
-  }
-  template <bool PAIR> static FWP_DEVICE void make_group(uint16_t* to, const uint16_t* from, int j) {
-    const Eight here = eight(from);
-    uint32_t before[5] = {0, here.w[0], here.w[1], here.w[2], here.w[3]};
-    if (j <= 2) before[0] = *reinterpret_cast<const uint32_t*>(from - 2);
-    else
-      FWP_UNROLL (int n = 0; n < 5; ++n) before[n] = *reinterpret_cast<const uint32_t*>(from - ((j + 1) & ~1) + 2 * n);
-    make_sign<false, PAIR>(to, here, before, j % 2 == 1);
-    make_sign<true, PAIR>(to + 8, here, before, j % 2 == 1);
-  }
   FWP_DEVICE void make_dpfp(int s) const {
     const int turn = c.nu <= 2 ? 0 : 2 * s / turn_parts;
     int part = 2 * s - turn * turn_parts;
@@ -211,7 +176,7 @@ template <int ROWS, bool DPFP> struct Slabs : Head, Fragments {
       const uint16_t* from = own + 8 * part;
       FWP_ROLLED (; to < end; to += 32, from += 8) {
         if (c.nu > 2 && part++ == turn_parts) from = own, j += 2;
-        make_group<true>(to, from, j);
+        make_group(to, from, j, true);
       }
       return;
     }
@@ -219,7 +184,7 @@ template <int ROWS, bool DPFP> struct Slabs : Head, Fragments {
     FWP_ROLLED (; to < end; to += 32, ++part) {
       if (part == turn_parts) part = 0, ++j;
       FWP_ROLLED (int u = 0; u < 2; ++u)
-        if (2 * part + u < groups) make_group<false>(to + 16 * u, own + 8 * (2 * part + u), j);
+        if (2 * part + u < groups) make_group(to + 16 * u, own + 8 * (2 * part + u), j, false);
         else put_eight(to + 16 * u, {}), put_eight(to + 16 * u + 8, {});
     }
   }

@@ -28,8 +28,7 @@ template <int N> using Units = float[N / 2];  // of a strip that is being summed
 FWP_DEVICE uint32_t& word(uint16_t* x) { return *reinterpret_cast<uint32_t*>(x); }
 FWP_DEVICE float undone(float power) { return float_of((254u << 23) - bits_of(power)); }  // of a power of two
 // By what halves of a block are multiplied whose largest magnitude is this one. Products of two such powers are floats.
-FWP_DEVICE float power_of_block(float most) {
-  constexpr int largest = 15, least_exponent = -40, most_exponent = 60;
+FWP_DEVICE float power_of_block(float most, int largest = 15, int least_exponent = -40, int most_exponent = 60) {
   int e = int(bits_of(most) >> 23) - 126;
   e = most == 0 ? 0 : e < least_exponent ? least_exponent : e > most_exponent ? most_exponent : e;
   return float_of(uint32_t(127 + e - largest) << 23);
@@ -83,11 +82,10 @@ struct Products {
   // Calls start(i), which starts copies, and then use(i) for so many i, and makes copies for the next i while it uses
   // what has arrived: start(i) and start(i + 1) write to different places. Leaves shared memory free.
   template <class Start, class Use> static FWP_DEVICE void each_staged(int count, Start start, Use use) {
-    if (count > 0) start(0);
-    FWP_ROLLED (int i = 0; i < count; ++i) {
-      arrived();
-      if (i + 1 < count) start(i + 1);
-      use(i);
+    FWP_ROLLED (int i = 0; i <= count; ++i) {  // one copy of the code of each
+      if (i > 0) arrived();
+      if (i < count) start(i);
+      if (i > 0) use(i - 1);
     }
     sync_block();
   }

@@ -1,15 +1,22 @@
-// Features of queries and keys, which the kernels that follow know alone, and their gradients' way back: a warp a row.
+// What features of queries and keys are made of, which the kernels that follow know alone, and its gradient's way back.
+//
+// Under DPFP this is x, and a thread has a row. x is multiplied with the square root of what features are multiplied with
+// to be normalised: then those that are made of it are normalised. As they are products of two numbers, the product of
+// features with their gradient is half of that of x with its own. Under all other maps it is the features, and a warp has
+// a row.
 #pragma once
 
-#include "features.cuh"
-#include "tokens.cuh"
+#include "maps.cuh"
 
 namespace fwp::gpu {
 
 constexpr int rows_of_block = 16;  // those of a block of halves; a warp has every fourth one
 
 FWP_BOTH int rows_of_head(const Call& c) { return query_rows(c) + key_rows(c); }
-FWP_BOTH int row_blocks_of_head(const Call& c) { return (rows_of_head(c) + rows_of_block - 1) / rows_of_block; }
+FWP_BOTH int row_blocks_of_head(const Call& c) {
+  const int some = is_dpfp(c) ? most_threads : rows_of_block;
+  return (rows_of_head(c) + some - 1) / some;
+}
 // Shared memory of a block: each warp has, in the backward, the gradient of phi, and x and phi. In the forward, the
 // largest feature of each row follows.
 FWP_BOTH int gradient_floats(const Call& c, bool back) { return back ? round_up(c.d_dot, 4) : 0; }
@@ -17,40 +24,160 @@ FWP_BOTH int row_floats(const Call& c, bool back) {
   return gradient_floats(c, back) + round_up(2 * c.d_key, 4) + features_of(c);
 }
 FWP_BOTH int rows_bytes(const Call& c, bool back) {
-  return 4 * (most_threads / 32 * row_floats(c, back) + (back ? 0 : rows_of_block));
+  return is_dpfp(c) ? 0 : 4 * (most_threads / 32 * row_floats(c, back) + (back ? 0 : rows_of_block));
 }
 
-struct FeatureRow : Head {
+// A row of queries or of keys.
+struct Row : Head {
   const bool of_query;
-  const int token, rows, length;  // of so many rows and tokens
+  const int row_of_head, token, rows, length;  // of so many rows and tokens
+  const Rows<const void>& from;
+
+  FWP_DEVICE Row(const Call& call, int head, int row)
+      : Head(call, head), of_query(row < query_rows(call)), row_of_head(row),
+        token(row - (of_query ? 0 : query_rows(call))), rows(of_query ? query_rows(call) : key_rows(call)),
+        length(of_query ? c.targets : c.sources), from(of_query ? c.q : c.k) {}
+
+  FWP_DEVICE bool is_empty() const { return token >= length || (!of_query && is_pad(token)); }
+  FWP_DEVICE Matrix inputs() const {
+    const Halves& to = of_query ? c.x_q : c.x_k;
+    const int64_t first = int64_t(head) * rows, width = inputs_of(c);
+    return {{to.numbers + first * width, to.powers + first / 16 * (width / 16)}, int(width)};
+  }
+  FWP_DEVICE const float* gradient_of_inputs() const {
+    return (of_query ? c.grad_x_q : c.grad_x_k) + (int64_t(head) * rows + token) * inputs_of(c);
+  }
+  // put(d, gradient of x_d) to the caller.
+  FWP_DEVICE auto putting() const {
+    const Rows<void>& to = of_query ? c.grad_q : c.grad_k;
+    return [data = to.data, at = offset(to, token, length), type = c.type, empty = is_empty()](int d, float y) {
+      store(type, data, at + d, empty ? 0.f : y);
+    };
+  }
+};
+
+struct DpfpRow : Row {
+  const bool empty;
+  const int64_t at;
+  const Matrix to;
+
+  FWP_DEVICE DpfpRow(const Call& call, int head, int row)
+      : Row(call, head, row), empty(is_empty()), at(empty ? 0 : offset(from, token, length)), to(inputs()) {}
+
+  FWP_DEVICE float& scale() const { return c.x_scales[int64_t(head) * rows_of_head(c) + row_of_head]; }
+  FWP_DEVICE uint16_t* inputs_from(int i) const { return to.number(token, before_x(c) + i); }
+  // x_i to x_{i+7}, and 0 beyond the last one.
+  FWP_DEVICE void eight_of(int i, float (&y)[8]) const {
+    if (from.aligned && c.type != Type::float32)
+      unpack(c.type, empty ? Eight{} : eight(static_cast<const uint16_t*>(from.data) + at + i), y);
+    else
+      FWP_UNROLL (int n = 0; n < 8; ++n) y[n] = empty || i + n >= c.d_key ? 0.f : load(c.type, from.data, at + i + n);
+  }
+  // A number of those in memory; before them stand x_{-i} = -x_{d_key - i}, and after them the same.
+  FWP_DEVICE float input(int i) const {
+    float sign = 1;
+    while (i < 0) i += c.d_key, sign = -sign;
+    while (i >= c.d_key) i -= c.d_key, sign = -sign;
+    const uint32_t two = word(inputs_from(i & ~1));
+    return sign * (i % 2 ? second_half(two) : first_half(two));
+  }
+  FWP_DEVICE void put_inputs(int i, const float (&y)[8], float by) const {
+    Eight z;
+    FWP_UNROLL (int n = 0; n < 4; ++n) z.w[n] = pack_halves(by * y[2 * n], by * y[2 * n + 1]);
+    put_eight(inputs_from(i), z);
+  }
+  // Those before x, from x in memory.
+  FWP_DEVICE void put_before() const {
+    FWP_ROLLED (int i = -before_x(c); i < 0; i += 8) {
+      float y[8];
+      FWP_UNROLL (int n = 0; n < 8; ++n) y[n] = input(i + n);
+      put_inputs(i, y, 1);
+    }
+  }
+  // The sum of the r of neighbours that stand up to nu before x_d, of its sign; and (SIDES 2) of those after it.
+  template <int SIDES> FWP_DEVICE float neighbours(int d) const {
+    const float sign = input(d) < 0 ? -1.f : 1.f;
+    float sum = 0;
+    FWP_ROLLED (int j = 1; j <= c.nu; ++j)
+      FWP_UNROLL (int side = 0; side < SIDES; ++side) sum += larger(sign * input(side ? d + j : d - j), 0.f);
+    return sign * sum;
+  }
+  // The power of a block of 16 rows, with which features are below 2^14.
+  static FWP_DEVICE float power_of_rows(float most) {
+    FWP_UNROLL (int mask = 1; mask < 16; mask *= 2) most = larger(most, shuffle_xor(most, mask));
+    return power_of_block(most, 7, -20, 29);
+  }
+  // Of all lanes of a warp, of which some may have no row.
+  FWP_DEVICE void run(bool there) const {
+    const int end = there ? c.d_key : 0;
+    float most = 0, y[8], by = empty ? 0.f : 1.f;
+    FWP_ROLLED (int i = 0; i < end; i += 8) {
+      eight_of(i, y);
+      FWP_UNROLL (int n = 0; n < 8; ++n) most = larger(most, absolute(y[n]));
+    }
+    float power = power_of_rows(most);
+    FWP_ROLLED (int i = 0; i < end; i += 8) eight_of(i, y), put_inputs(i, y, undone(power));
+    if (c.normalize_features) {
+      float sum = 0;
+      FWP_ROLLED (int d = 0; d < end; ++d) sum += input(d) * neighbours<1>(d);
+      by *= square_root(inverse_of(power * power * sum + c.eps));
+      power = power_of_rows(most * by);
+      FWP_ROLLED (int i = 0; i < end; i += 8) eight_of(i, y), put_inputs(i, y, by * undone(power));
+    }
+    if (!there) return;
+    put_before();
+    scale() = by;
+    if (token % 16 == 0) to.at.powers[to.block(token, 0)] = power * power;
+  }
+  FWP_DEVICE void run_back() const {
+    const float *const g = gradient_of_inputs() + before_x(c),
+                       power = square_root(to.at.powers[to.block(token / 16 * 16, 0)]);
+    const auto gradient = [&](int d) {
+      float sum = g[d], sign = -1;
+      FWP_ROLLED (int i = d - c.d_key; i >= -before_x(c); i -= c.d_key, sign = -sign) sum += sign * g[i];
+      return sum;
+    };
+    float product = 0;
+    FWP_ROLLED (int d = 0; c.normalize_features && d < c.d_key; ++d) product += gradient(d) * input(d) / 2;
+    const float by = scale();
+    const auto put = putting();
+    FWP_ROLLED (int i = 0; i < c.d_key; i += 8) {
+      float y[8];
+      FWP_UNROLL (int n = 0; n < 8; ++n) y[n] = i + n < c.d_key ? gradient(i + n) : 0.f;
+      if (c.normalize_features)
+        FWP_UNROLL (int n = 0; n < 8; ++n)
+          if (i + n < c.d_key && input(i + n) != 0) y[n] -= power * power * product * neighbours<2>(i + n);
+      const Rows<void>& out = of_query ? c.grad_q : c.grad_k;
+      if (out.aligned && c.type != Type::float32) {
+        Eight z;
+        FWP_UNROLL (int n = 0; n < 4; ++n) z.w[n] = empty ? 0 : pack_two(c.type, by * y[2 * n], by * y[2 * n + 1]);
+        put_eight(static_cast<uint16_t*>(out.data) + offset(out, token, length) + i, z);
+      } else
+        FWP_UNROLL (int n = 0; n < 8; ++n)
+          if (i + n < c.d_key) put(i + n, by * y[n]);
+    }
+  }
+};
+
+struct FeatureRow : Row {
   float *gradient, *x, *phi;
 
-  FWP_DEVICE FeatureRow(const Call& call, int head, int row, bool back)
-      : Head(call, head), of_query(row < query_rows(call)), token(row - (of_query ? 0 : query_rows(call))),
-        rows(of_query ? query_rows(call) : key_rows(call)), length(of_query ? c.targets : c.sources) {
+  FWP_DEVICE FeatureRow(const Call& call, int head, int row, bool back) : Row(call, head, row) {
     gradient = reinterpret_cast<float*>(shared_memory(rows_bytes(c, back))) + warp_index() * row_floats(c, back);
     x = gradient + gradient_floats(c, back);
     phi = x + round_up(2 * c.d_key, 4);
   }
 
-  FWP_DEVICE bool is_empty() const { return token >= length || (!of_query && is_pad(token)); }
   FWP_DEVICE Features<Call> features() const { return {c, x, c.projection_turned, phi}; }
-  FWP_DEVICE int64_t first_feature() const { return (int64_t(head) * rows + token) * features_of(c); }
   // phi in shared memory; returns by what it has to be multiplied.
   FWP_DEVICE float make() const {
     const Features<Call> map = features();
     const bool empty = is_empty();
-    const Rows<const void>& from = of_query ? c.q : c.k;
     const void* const data = from.data;
     const int64_t at = offset(from, token, length);
     map.each(c.d_key, [&](int d) { map.take(d, empty ? 0.f : load(c.type, data, at + d)); });
     sync_warp();
     return map.norm(empty, map.make());
-  }
-  FWP_DEVICE Matrix matrix() const {
-    const Halves& to = of_query ? c.phi_q : c.phi_k;
-    const int64_t first = int64_t(head) * rows * features_of(c);
-    return {{to.numbers + first, to.powers + first / (16 * 16)}, features_of(c)};
   }
   struct alignas(16) EightFloats {
     float x[8];
@@ -59,7 +186,7 @@ struct FeatureRow : Head {
   // Stores features with a power of their row; returns the largest one.
   FWP_DEVICE float run() const {
     const float by = make();
-    const Matrix to = matrix();
+    const Matrix to = inputs();
     const Lanes lanes;
     FWP_ROLLED (int i = c.d_dot + lanes.lane; i < to.ld; i += 32) phi[i] = 0;
     sync_warp();
@@ -70,8 +197,7 @@ struct FeatureRow : Head {
     });
     FWP_UNROLL (int mask = 16; mask > 0; mask /= 2) most = larger(most, shuffle_xor(most, mask));
     most *= absolute(by);
-    const float power = undone(power_of_block(most));
-    const float scaled = by * power;
+    const float scaled = by * undone(power_of_block(most));
     lanes.each(to.ld / 8, [&](int i) {
       const EightFloats x = eight_floats(i);
       Eight y;
@@ -82,7 +208,7 @@ struct FeatureRow : Head {
   }
   // Gives them that of their block instead, whose largest number is `all`.
   FWP_DEVICE void join(float most, float all) const {
-    const Matrix to = matrix();
+    const Matrix to = inputs();
     const Lanes lanes;
     const float power = power_of_block(all), by = power_of_block(most) * undone(power);
     if (by != 1)
@@ -97,19 +223,15 @@ struct FeatureRow : Head {
   FWP_DEVICE void run_back() const {
     if (token >= length) return;
     const Features<Call> map = features();
-    const float* const from = (of_query ? c.grad_phi_q : c.grad_phi_k) + first_feature();
-    FWP_ROLLED (int i = 4 * map.lane; i < c.d_dot; i += 128) start_copy(gradient + i, from + i);
+    const float* const of_inputs = gradient_of_inputs();
+    FWP_ROLLED (int i = 4 * map.lane; i < c.d_dot; i += 128) start_copy(gradient + i, of_inputs + i);
     const float by = make();
     copies_arrived();
     sync_warp();
     const float mean = c.normalize_features ? by * map.sum(c.d_dot, [&](int i) { return phi[i] * gradient[i]; }) : 0.f;
     map.each(c.d_dot, [&](int i) { gradient[i] = by * (gradient[i] - mean); });
     sync_warp();
-    const Rows<void>& to = of_query ? c.grad_q : c.grad_k;
-    void* const data = to.data;
-    const int64_t at = offset(to, token, length);
-    const bool empty = is_empty();
-    map.back(gradient, c.projection, [&](int d, float y) { store(c.type, data, at + d, empty ? 0.f : y); });
+    map.back(gradient, c.projection, putting());
   }
 };
 
@@ -123,7 +245,19 @@ template <class F> FWP_DEVICE void each_row(const Call& c, bool back, F f) {
   }
 }
 
+// The row of this thread under DPFP, and whether there is one.
+FWP_DEVICE DpfpRow own_dpfp_row(const Call& c, bool& there) {
+  const int blocks = row_blocks_of_head(c), row = block_index() % blocks * most_threads + thread_index();
+  there = row < rows_of_head(c);
+  return DpfpRow(c, block_index() / blocks, there ? row : 0);
+}
+
 FWP_KERNEL(most_threads, 8) rows_kernel(FWP_CONSTANT Call c) {
+  if (is_dpfp(c)) {
+    bool there;
+    const DpfpRow row = own_dpfp_row(c, there);
+    return row.run(there);
+  }
   const int bytes = rows_bytes(c, false);
   float* const most = reinterpret_cast<float*>(shared_memory(bytes) + bytes) - rows_of_block;
   each_row(c, false, [&](const FeatureRow& row, int i) {
@@ -136,6 +270,12 @@ FWP_KERNEL(most_threads, 8) rows_kernel(FWP_CONSTANT Call c) {
   each_row(c, false, [&](const FeatureRow& row, int i) { row.join(most[i], all); });
 }
 FWP_KERNEL(most_threads, 8) rows_back_kernel(FWP_CONSTANT Call c) {
+  if (is_dpfp(c)) {
+    bool there;
+    const DpfpRow row = own_dpfp_row(c, there);
+    if (there && row.token < row.length) row.run_back();
+    return;
+  }
   each_row(c, true, [](const FeatureRow& row, int) { row.run_back(); });
 }
 

@@ -522,8 +522,8 @@ template <int ROWS, bool CORRECTS, bool DECAYS, bool DPFP> struct ShortBackward 
     const Eight here = eight(from);
     uint32_t r[2][5] = {{*reinterpret_cast<const uint32_t*>(from - 2), here.w[0], here.w[1], here.w[2], here.w[3]}};
     FWP_UNROLL (int n = 0; n < 5; ++n) {
-      r[1][n] = Base::template clamp<true>(r[0][n]);
-      r[0][n] = Base::template clamp<false>(r[0][n]);
+      r[1][n] = clamp<true>(r[0][n]);
+      r[0][n] = clamp<false>(r[0][n]);
     }
     uint32_t dr[2][5] = {{0, 0, 0, 0, left.r[0]}, {0, 0, 0, 0, left.r[1]}};
     back_sign(dr[0], r[0], d, pair);

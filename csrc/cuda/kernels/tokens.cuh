@@ -3,8 +3,9 @@
 #pragma once
 
 #include "decay.cuh"
+#include "dpfp.cuh"
 #include "features.cuh"
-#include "mma.cuh"
+#include "number.cuh"
 
 namespace fwp::gpu {
 
@@ -109,12 +110,11 @@ struct Tokens : Head, Products {
 
   // The part of a matrix (rows, columns) of the group's heads that belongs to this one.
   FWP_DEVICE Matrix own(const Halves& x, int64_t rows, int columns) const {
-    const int64_t i = head * rows * columns;
-    return {{x.numbers + i, x.powers + i / (16 * 16)}, columns};
+    return {{x.numbers + head * rows * columns, x.powers + head * (rows / 16) * (columns / 16)}, columns};
   }
   FWP_DEVICE float* own(float* x, int64_t size) const { return x + head * size; }
-  FWP_DEVICE Matrix phi_q(int i) const { return own(c.phi_q, query_rows(c), features_of(c)).from(chunk * i, 0); }
-  FWP_DEVICE Matrix phi_k(int i) const { return own(c.phi_k, key_rows(c), features_of(c)).from(chunk * i, 0); }
+  FWP_DEVICE Matrix x_q(int i) const { return own(c.x_q, query_rows(c), inputs_of(c)).from(chunk * i, 0); }
+  FWP_DEVICE Matrix x_k(int i) const { return own(c.x_k, key_rows(c), inputs_of(c)).from(chunk * i, 0); }
   FWP_DEVICE Matrix inverse(int i) const { return own(c.inverse, chunks_of(c) * chunk, chunk).from(chunk * i, 0); }
   FWP_DEVICE Matrix state_of(const Halves& x, int i) const {
     return own(x, int64_t(chunks_of(c)) * features_of(c), columns_of(c)).from(i * features_of(c), 0);
@@ -216,15 +216,24 @@ struct Tokens : Head, Products {
   }
   FWP_DEVICE bool corrected(const Slice& x) const { return corrects(c.rule) && !x.is_z; }
 
-  // sum += A S over all features: A has `rows` rows of tokens, S a row for each feature. Leaves shared memory free.
-  template <int N> FWP_DEVICE void read_state(Strip<N>& sum, const Matrix& a, int rows, const Matrix& state,
+  // Starts to make a tile of features of so many tokens from x; `arrived` waits for it. A thread has half of a row.
+  FWP_DEVICE void stage_features(const Tile& to, const Matrix& x, int rows, int f) const {
+    if (!is_dpfp(c)) return stage(to, x.from(0, chunk * f), rows, width(f));
+    if (thread < rows / 16 * powers_ld)
+      start_copy_of_word(to.powers + thread, x.at.powers + x.block(thread / powers_ld * 16, 0));
+    const int half = thread >= threads / 2 ? 1 : 0, r = thread - half * (threads / 2), part = 2 * f + half;
+    if (r < rows && part < parts_of(c)) make_part(c, to.at + r * tile_ld + 32 * half, x.number(r, before_x(c)), part);
+  }
+
+  // sum += phi(x) S over all features: x is of `rows` tokens, S has a row for each feature. Leaves shared memory free.
+  template <int N> FWP_DEVICE void read_state(Strip<N>& sum, const Matrix& x, int rows, const Matrix& state,
                                               int columns) const {
     Units<N> units;
     begin<N>(units);
     each_staged(
         feature_tiles(),
         [&](int f) {
-          stage(turn(s.x, f), a.from(0, chunk * f), rows, width(f));
+          stage_features(turn(s.x, f), x, rows, f);
           stage(turn(s.y, f), state.from(chunk * f, 0), width(f), columns);
         },
         [&](int f) {
@@ -232,20 +241,54 @@ struct Tokens : Head, Products {
         });
     end<N>(sum, units, columns);
   }
-  // sum += A B^T over all features, or all columns of a slice: both have rows of tokens. Leaves shared memory free.
-  FWP_DEVICE void meet(Strip<8>& sum, const Matrix& a, int rows, const Matrix& b, int columns, int inner) const {
+  // sum += A B^T over `inner` columns, of which start_a(to, n) and start_b(to, n) start to bring 64. Both have rows of
+  // tokens. Leaves shared memory free.
+  template <class A, class B>
+  FWP_DEVICE void meet(Strip<8>& sum, int rows, int columns, int inner, A start_a, B start_b) const {
     Units<8> units;
     begin<8>(units);
-    each_staged((inner + chunk - 1) / chunk,
-                [&](int f) {
-                  stage(turn(s.x, f), a.from(0, chunk * f), rows, part(inner, f));
-                  stage(turn(s.y, f), b.from(0, chunk * f), columns, part(inner, f));
-                },
-                [&](int f) {
+    each_staged((inner + chunk - 1) / chunk, [&](int n) { start_a(turn(s.x, n), n), start_b(turn(s.y, n), n); },
+                [&](int n) {
                   if (owns(rows))
-                    multiply<false, true>(sum, units, turn(s.x, f), turn(s.y, f), part(inner, f), columns);
+                    multiply<false, true>(sum, units, turn(s.x, n), turn(s.y, n), part(inner, n), columns);
                 });
     end<8>(sum, units, columns);
+  }
+  FWP_DEVICE void meet(Strip<8>& sum, const Matrix& a, int rows, const Matrix& b, int columns, int inner) const {
+    meet(
+        sum, rows, columns, inner,
+        [&](const Tile& to, int n) { stage(to, a.from(0, chunk * n), rows, part(inner, n)); },
+        [&](const Tile& to, int n) { stage(to, b.from(0, chunk * n), columns, part(inner, n)); });
+  }
+  // The same of the features of queries and keys.
+  FWP_DEVICE void meet_features(Strip<8>& sum, const Matrix& q, int rows, const Matrix& k, int columns) const {
+    meet(
+        sum, rows, columns, features_of(c), [&](const Tile& to, int f) { stage_features(to, q, rows, f); },
+        [&](const Tile& to, int f) { stage_features(to, k, columns, f); });
+  }
+  // Own rows of K K^T of a chunk, and what keys find of the z before it, if there is one. Leaves shared memory free.
+  FWP_DEVICE void meet_keys(Strip<8>& a, float (&found)[2], int i) const {
+    const int rows = keys(i);
+    const bool with_z = c.normalize_output && has_state(i);
+    Strip<2> kz;
+    Units<8> units;
+    Units<2> kz_units;
+    clear(a), clear(kz);
+    begin<8>(units), begin<2>(kz_units);
+    each_staged(
+        feature_tiles(),
+        [&](int f) {
+          stage_features(turn(s.x, f), x_k(i), rows, f);
+          if (with_z) stage(turn(s.y, f), state(i).from(chunk * f, 0), width(f), 16);
+        },
+        [&](int f) {
+          const Tile k = turn(s.x, f);
+          if (!owns(rows)) return;
+          multiply<false, true>(a, units, k, k, width(f), rows);
+          if (with_z) multiply<false, false>(kz, kz_units, k, turn(s.y, f), width(f), 16);
+        });
+    end<8>(a, units, rows), end<2>(kz, kz_units, 16);
+    FWP_UNROLL (int r = 0; r < 2; ++r) found[r] = shuffle(kz[0][2 * r], lane & ~3);
   }
 };
 
