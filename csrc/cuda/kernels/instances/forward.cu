@@ -11,7 +11,7 @@ FWP_KERNEL(most_threads, 4) walk_kernel(FWP_CONSTANT Call c) {
 FWP_KERNEL(most_threads, 4) keys_kernel(FWP_CONSTANT Call c) {
   Forward(c, block_index() / chunks_of(c)).keys_of(block_index() % chunks_of(c));
 }
-FWP_KERNEL(most_threads, 3) outputs_kernel(FWP_CONSTANT Call c) {
+FWP_KERNEL(most_threads, 2) outputs_kernel(FWP_CONSTANT Call c) {
   Forward(c, block_index() / query_chunks_of(c)).outputs(block_index() % query_chunks_of(c), c.grad_out.data);
 }
 
