@@ -12,8 +12,6 @@ _SUBWORD_NMT = re.compile(r"@@( |$)")
 
 def lines(path: str) -> list[str]:
     """Reads plain or compressed text; as in sacreBLEU's own command, only \\n ends a line."""
-    if not Path(path).exists():
-        raise CommandError(f"{path}: no such file")
     return read_lines(Path(path))
 
 
