@@ -59,6 +59,11 @@ def _of_the_rule(options: SiteOptions, site: str) -> Iterator[Contradiction]:
         yield Contradiction(("passes", "update_rule"), "a sum has no order", "one, or another rule")
 
 
+def _is_base(memory: type) -> bool:
+    """Tells whether other memories of the table inherit from this one."""
+    return any(issubclass(other, memory) for other in MEMORIES if other is not memory)
+
+
 def _of_the_memory(options: SiteOptions, site: str) -> Iterator[Contradiction]:
     chosen = [option for memory in MEMORIES if (option := memory.chosen_by(options))]
     if len(chosen) > 1:
@@ -66,8 +71,7 @@ def _of_the_memory(options: SiteOptions, site: str) -> Iterator[Contradiction]:
     read = {row.name for row in options.memory.rows()}
     for row in every_row():
         if row.name not in read and getattr(options, row.name) != row.default:
-            nets = (memory for memory in MEMORIES if not memory.__subclasses__())
-            readers = [memory.__name__ for memory in nets if row in memory.rows()]
+            readers = [memory.__name__ for memory in MEMORIES if row in memory.rows() and not _is_base(memory)]
             why = f"this is an option of the memory {' or '.join(readers)}"
             yield Contradiction((row.name,), why, str(row.default).lower())
     yield from options.memory.contradictions(options)

@@ -4,6 +4,8 @@ import pytest
 import torch
 
 from fwp_fairseq.layers import FastWeightAttention
+from fwp_fairseq.memories import MEMORIES
+from fwp_fairseq.memories.fast_nets.mlp import Mlp
 from tests.memories import naive_fast_nets
 from tests.tolerances import assert_close
 
@@ -89,3 +91,9 @@ def test_values_and_gradients_are_those_of_loops_over_positions_and_heads(case):
 def test_refused(options, message):
     with pytest.raises(ValueError, match=message):
         FastWeightAttention("dpfp", EMBED, HEADS, **{"update_rule": "delta"} | options)
+
+
+def test_a_class_that_a_tool_made_of_a_memory_is_none_of_the_table():
+    made = type("ParametrizedMlp", (Mlp,), {})  # as torch's parametrisations make one
+    test_refused({"fast_net_depth": 2}, "fast_net_depth = 2: this is an option of the memory Mlp; expected none")
+    assert made not in MEMORIES

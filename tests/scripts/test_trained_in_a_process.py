@@ -49,7 +49,14 @@ def test_a_stopped_command_goes_on_and_doubles_no_record(tmp_path):
 
 @pytest.mark.slow
 def test_ctrl_c_ends_the_command_and_its_tool(tmp_path):
-    command = [sys.executable, "-m", "scripts.experiments", "state_tracking", "--rows", "delta-lstm", "--out", tmp_path]
+    # A shell in the background starts its commands with SIGINT ignored; a terminal does not.
+    code = """
+import signal, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)
+from scripts.experiments.__main__ import main
+sys.exit(main(sys.argv[1:]))
+"""
+    command = [sys.executable, "-c", code, "state_tracking", "--rows", "delta-lstm", "--out", tmp_path]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     with subprocess.Popen(command, cwd=ROOT, text=True, start_new_session=True, **pipes) as run:
         log = tmp_path / "delta-lstm-seed1/train.log"
