@@ -5,10 +5,14 @@ from collections.abc import Callable
 _MARK = "\ufeff"  # the byte order mark that editors put before UTF-8; it is no part of the text
 
 
+def about_mark(source: object) -> str:
+    return f"{source} begins with a byte order mark, which was left out"
+
+
 def without_mark(line: str, source: str, warn: Callable[[str], object]) -> str:
     """Returns the first line of ``source`` without a byte order mark; warns if it had one."""
     if line.startswith(_MARK):
-        warn(f"{source} begins with a byte order mark, which was left out")
+        warn(about_mark(source))
     return line.removeprefix(_MARK)
 
 

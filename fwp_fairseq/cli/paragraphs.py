@@ -11,7 +11,7 @@ from itertools import chain, groupby
 from pathlib import Path
 from typing import TypeVar
 
-from ..text import decoded
+from ..text import about_mark, decoded
 from .errors import CommandError
 
 Part = TypeVar("Part")
@@ -45,7 +45,7 @@ def read_lines(path: Path) -> list[str]:
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
         raise CommandError(f"{path}: expected gzip, as its name says: {error}") from None
     if content.startswith(codecs.BOM_UTF8):
-        print(f"{path} begins with a byte order mark, which was left out", file=sys.stderr)
+        print(about_mark(path), file=sys.stderr)
     return lines_of(content, path)
 
 
