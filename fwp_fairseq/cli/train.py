@@ -229,11 +229,11 @@ def _trainings(args, prepared: Prepared, out: Path, beginning) -> list[Training]
     model = []
     if beginning is not None:
         model = [*training_flags(beginning[2], beginning[0]), "--finetune-from-model", beginning[0]]
-    attention = recipe.attention(args.arch, args.flags)
-    flags = [*(word for pair in attention.items() for word in pair), *args.flags]
+    attention = [word for pair in recipe.attention(args.arch, args.flags).items() for word in pair]
+    flags = [*attention, *args.flags]
     command = words(out, model, flags, args.max_update)
     lengths = lengths_of(command)
-    _say_plan(args, prepared, recipe, lengths, model)
+    _say_plan(args, prepared, recipe, lengths, model, attention)
     updates, seconds = lengths.max_update, None
     if updates > _FEW_UPDATES:
         seconds = seconds_per_update(command, out / "seconds_per_update")
@@ -250,7 +250,7 @@ def _trainings(args, prepared: Prepared, out: Path, beginning) -> list[Training]
     return trainings
 
 
-def _say_plan(args, prepared: Prepared, recipe: Recipe, lengths, model: list[str]) -> None:
+def _say_plan(args, prepared: Prepared, recipe: Recipe, lengths, model: list[str], attention: list[str]) -> None:
     """Says what was chosen and why, and which lines are left out; refuses parts of which no line is left."""
     corpus, positions = prepared.corpus, min(lengths.max_source_positions, lengths.max_target_positions)
     counts = {part: len(pairs) for part, pairs in corpus.pairs.items()}
@@ -261,8 +261,8 @@ def _say_plan(args, prepared: Prepared, recipe: Recipe, lengths, model: list[str
         f"\n  words     {recipe.words:,} of {args.target} to train on\n  model     {arch} ({why})"
         f"\n  pieces    {prepared.pieces:,} of both languages"
     )
-    if attention := recipe.attention(args.arch, args.flags):
-        say(f"  attention {shlex.join(word for pair in attention.items() for word in pair)} (best on passages)")
+    if attention:
+        say(f"  attention {shlex.join(attention)} (best on passages)")
     if not any(word.partition("=")[0] == "--dropout" for word in args.flags):
         say(f"  dropout   {recipe.dropout[0]} ({recipe.dropout[1]})")
     for part, count in corpus.without_text.items():
