@@ -78,9 +78,11 @@ def flags_of(command: list[str]) -> dict[str, str]:
     return {key: " ".join(words) for key, words in flags.items()}
 
 
-def device(gpus) -> dict:
-    """Returns the flags of fairseq's tools for these GPUs, of which there may be none."""
-    return {} if gpus else {"--cpu": True}
+def device(gpus, fp16: bool = False) -> dict:
+    """Returns the flags of fairseq's tools for these GPUs, of which there may be none; with fp16 they compute in it."""
+    if not gpus:
+        return {"--cpu": True}
+    return {"--fp16": True} if fp16 else {}
 
 
 def site_flags(sites: dict[str, str]) -> dict[str, str]:

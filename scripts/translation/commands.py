@@ -52,11 +52,9 @@ def _direction(preset: TranslationPreset) -> dict:
 def train(run: TranslationRun, gpus: Gpus) -> list[str]:
     preset, world = run.preset, max(1, len(gpus))
     flags = preset.model | run.row.flags | preset.training
-    if preset.fp16 and gpus:
-        flags["--fp16"] = True
     freq = update_freq(preset, str(run.user_flags.get("--max-tokens", flags["--max-tokens"])), world)
     flags |= {"--update-freq": freq, "--num-workers": 2 if gpus else 0}
-    flags |= device(gpus) or {"--distributed-world-size": world}
+    flags |= device(gpus, preset.fp16) | ({"--distributed-world-size": world} if gpus else {})
     return run.training({"--task": "translation"} | _direction(preset), flags)
 
 
@@ -73,19 +71,17 @@ def average(run: TranslationRun) -> list[str]:
     ]
 
 
-def decode(tool: str, run: Run, checkpoint: Path, flags: dict, on_gpu: bool) -> list[str]:
+def decode(tool: str, run: Run, checkpoint: Path, flags: dict, on_gpu: bool, fp16: bool = False) -> list[str]:
     """Returns a command of fairseq's that translates with the pieces of Multi30k or of another prepared corpus."""
     pieces = {"--bpe": "sentencepiece", "--sentencepiece-model": run.data / corpus.SENTENCEPIECE}
-    flags = {"--path": checkpoint, **pieces, **flags, **device(on_gpu)}
+    flags = {"--path": checkpoint, **pieces, **flags, **device(on_gpu, fp16)}
     return [tool, f"{run.data}/bin", *USER_DIR, *words_of(flags)]
 
 
 def generate(run: TranslationRun, gpus: Gpus) -> list[str]:
     flags = _direction(run.preset) | {"--gen-subset": run.preset.test} | run.preset.decoding
     flags |= {"--num-workers": 0, "--log-format": "none", "--results-path": run.generated.parent}
-    if gpus and run.preset.fp16:
-        flags["--fp16"] = True
-    return decode("fairseq-generate", run, run.checkpoint, flags, bool(gpus))
+    return decode("fairseq-generate", run, run.checkpoint, flags, bool(gpus), run.preset.fp16)
 
 
 def bleu(run: TranslationRun) -> list[str]:

@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass, replace
 
-from scripts.common.commands import device
 from scripts.common.row import Row
 from scripts.common.runner.preset import Preset
 from scripts.translation.preset import ADAM, ALL_SENTENCES, LABEL_SMOOTHING, SMALL_MODEL
@@ -20,11 +19,6 @@ class DocumentsPreset(Preset):
     decoding: dict
     fp16: bool = False
     rows: tuple[Row, ...] = ROWS + NO_DROPOUT + TRIED
-
-
-def flags_for(preset: DocumentsPreset, gpus) -> dict:
-    """Returns the flags of fairseq's tools for these GPUs, of which there may be none."""
-    return device(gpus) | ({"--fp16": True} if gpus and preset.fp16 else {})
 
 
 # The longest passages that are translated have 1,300 pieces.

@@ -6,7 +6,7 @@ from pathlib import Path
 from fwp_fairseq.cli.processes import environment
 from scripts.common import program
 from scripts.common.arguments import Parser
-from scripts.common.commands import flags_of
+from scripts.common.commands import device, flags_of
 from scripts.common.runner.call import Call
 from scripts.common.runner.experiment import Experiment
 from scripts.common.runner.run import Run, settings
@@ -14,7 +14,7 @@ from scripts.common.runner.work import Work
 from scripts.common.text import say
 
 from . import corpus, evaluation, training
-from .presets import PRESETS, flags_for
+from .presets import PRESETS
 
 _RESULTS = Path("benchmarks/results")
 
@@ -46,7 +46,7 @@ learning rate falls to zero, and scores them by length of the source.
             run.finished(run.path / "done-train.json", self.name)
         others = call.test_on and corpus.others(call.preset.corpus, call.data, program.from_root(call.test_on))
         devices = self.devices(call)[0]
-        how = flags_for(call.preset, devices), say, {"variables": environment() | self.variables(devices)}
+        how = device(devices, call.preset.fp16), say, {"variables": environment() | self.variables(devices)}
 
         def translate(run: Run) -> tuple[list[str], list[dict]]:
             if others:
@@ -65,15 +65,15 @@ learning rate falls to zero, and scores them by length of the source.
         return [corpus.preprocess(call.preset.corpus, call.data)]
 
     def commands(self, run: Run, devices) -> list[list[str]]:
-        return [training.train_command(run, flags_for(run.preset, devices))]
+        return [training.train_command(run, device(devices, run.preset.fp16))]
 
     def configuration(self, run: Run, devices) -> dict:
-        flags = flags_of(training.train_command(run, flags_for(run.preset, devices)))
+        flags = flags_of(training.train_command(run, device(devices, run.preset.fp16)))
         return settings(flags, ()) | {"corpus": corpus.digest(run.data)}
 
     def results(self, run: Run, devices, work: Work) -> list[dict]:
-        trained = training.train(run, work, training.train_command(run, flags_for(run.preset, devices)))
-        return [evaluation.evaluate(run, work, trained, flags_for(run.preset, devices))]
+        trained = training.train(run, work, training.train_command(run, device(devices, run.preset.fp16)))
+        return [evaluation.evaluate(run, work, trained, device(devices, run.preset.fp16))]
 
     def compared(self, baseline: Run, run: Run) -> dict[str, dict]:
         return evaluation.compared(baseline, run)
