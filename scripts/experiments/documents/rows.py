@@ -35,6 +35,12 @@ _BOTH = tuple(
 )
 
 
+_WIDER_BETA = _row(
+    "hybrid-gated-rotary-cross-conv-beta-0-2",
+    f"gated-delta{BOTH_WAYS}{CONVOLUTIONS},beta-range=0-2", f"gated-delta{CONVOLUTIONS},beta-range=0-2", ROTARY,
+)  # fmt: skip
+
+
 def _with(name: str, flags: dict, rows: tuple[Row, ...] = (_BASELINE, _HYBRID, _GATED, _ROTARY)) -> tuple[Row, ...]:
     """Returns the main rows, or these, with flags in place of those that all rows share (presets.py)."""
     return tuple(replace(row, name=f"{row.name}-{name}", more=row.more | flags) for row in rows)
@@ -60,6 +66,11 @@ ROWS = (
     *_with("lr-1.5e-3", {"--lr": "1.5e-3"}),
     *_with("lr-6e-3", {"--lr": "6e-3"}),
     *_with("lr-6e-3", {"--lr": "6e-3"}, _ROTARY_CROSS + _BOTH),
+    # What else may help fast weights, with what helps the most: positions known by recurrence and rotation alone, heads
+    # of 128 where they all read in one direction, and writes that turn an old value's sign.
+    *_with("lr-6e-3-no-sinusoids", {"--lr": "6e-3", "--no-token-positional-embeddings": True}, _BOTH),
+    *_with("lr-6e-3-wide-heads", {"--lr": "6e-3", "--decoder-attention-heads": 1}, _BOTH),
+    *_with("lr-6e-3", {"--lr": "6e-3"}, (_WIDER_BETA,)),
     # In the preset `short` about the share of the updates that the warm-up has in `long`.
     *_with("warmup-250", {"--warmup-updates": 250}),
 )
