@@ -29,7 +29,7 @@ def test_every_plot_with_records_has_a_figure():
 
 @pytest.mark.parametrize("page", ["docs/results.md", "docs/documents_results.md"])
 def test_short_tables_hold_numbers_of_the_tables_of_all_rows(page):
-    """Except in the section of ideas that are not in the code, most of which have no record."""
+    """Except in the section of ideas that are not in the code, whose records are kept apart."""
     text = (ROOT / page).read_text(encoding="utf-8").partition("## What was tried")[0]
     numbers = re.compile(r"\d+\.\d+ ± \d+\.\d+|\d+\.\d\d+")
     rows = [line for line in text.splitlines() if line.startswith("| ")]
