@@ -10,8 +10,8 @@ from tests.pages import ROOT
 QUERY, RECORD = ((ROOT / page).read_text(encoding="utf-8") for page in ("docs/a_querys_way.md", "scripts/README.md"))
 TEXT = QUERY + RECORD
 STATIONS, OF_A_RECORD = (re.findall(r"^\| \d+ \| `([^`]+)` \| `([^`]+)` \|", page, re.M) for page in (QUERY, RECORD))
-# Elsewhere on the page a name stands before its file: "`NAME` of `FILE`", with few words between them.
-ASIDE = re.findall(r"`([A-Za-z_.:]+)`(?: of| \()\s*`([\w./]+\.(?:py|h|cpp))`", TEXT)
+# Elsewhere on the page a name stands before its file: "`NAME` of `FILE`" or "in".
+ASIDE = re.findall(r"`([A-Za-z_.:]+)`(?: of| in| \()\s*`([\w./]+\.(?:py|h|cpp))`", TEXT)
 
 
 def defined(file: str) -> set[str]:

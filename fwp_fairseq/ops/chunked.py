@@ -89,7 +89,7 @@ class _Chunk:
     """One chunk of keys, values and gates, and the quantities that reading needs.
 
     A number per position has shape ``(B, H, L, 1)``. ``keep`` is 0 at pads and 1 elsewhere, or None without pads.
-    ``kept_share`` is the decay of earlier content at a position, and ``new_share`` the factor of its own write.
+    ``forget_gate`` is the decay of earlier content at a position, and ``input_gate`` the factor of its own write.
     """
 
     def __init__(
@@ -97,15 +97,15 @@ class _Chunk:
     ):
         self.k, self.v, self.beta, self.keep = k, v, beta, keep
         self.call = call
-        self.kept_share, self.new_share = (1 - beta, beta) if call.rule == "gated" else (alpha, keep)
+        self.forget_gate, self.input_gate = (1 - beta, beta) if call.rule == "gated" else (alpha, keep)
         self._between: Tensor | None = None
 
     def between(self) -> Tensor:
         """Computes the decay from the write at s until t >= s, (B, H, L, L)."""
         if self._between is None:
-            length = self.kept_share.shape[2]
-            later = torch.ones(length, length, dtype=torch.bool, device=self.kept_share.device).tril(-1)
-            self._between = torch.where(later, self.kept_share, 1).cumprod(-2).tril()
+            length = self.forget_gate.shape[2]
+            later = torch.ones(length, length, dtype=torch.bool, device=self.forget_gate.device).tril(-1)
+            self._between = torch.where(later, self.forget_gate, 1).cumprod(-2).tril()
         return self._between
 
     def old(self, W: Tensor, x: _Features) -> Tensor:
@@ -119,7 +119,7 @@ class _Chunk:
             return self.v
         length = self.v.shape[2]
         gram = self.k.dot(self.k).tril(-1) if length > 1 else None
-        if gram is not None and self.kept_share is not None:
+        if gram is not None and self.forget_gate is not None:
             gram = gram * self.between()
         rate = self.beta
         if self.call.normalize_output:
@@ -140,21 +140,21 @@ class _Chunk:
 
     def weights(self) -> Tensor | None:
         """Computes e, ``(B, H, L, 1)``: the decay of each write until the end of the chunk; None without decay."""
-        if self.kept_share is None:
+        if self.forget_gate is None:
             return self.keep
-        later = F.pad(self.kept_share[:, :, 1:], (0, 0, 0, 1), value=1)
+        later = F.pad(self.forget_gate[:, :, 1:], (0, 0, 0, 1), value=1)
         left = later.flip(2).cumprod(2).flip(2)
-        return left if self.new_share is None else left * self.new_share
+        return left if self.input_gate is None else left * self.input_gate
 
     def causal_weights(self) -> Tensor | None:
         """Computes M on and below the diagonal, ``(B, H, L, L)`` or broadcastable to it; None if it is all ones."""
-        if self.kept_share is None:
+        if self.forget_gate is None:
             return None if self.keep is None else self.keep.mT
-        return self.between() if self.new_share is None else self.between() * self.new_share.mT
+        return self.between() if self.input_gate is None else self.between() * self.input_gate.mT
 
     def decay(self) -> Tensor | None:
         """Computes the decay of the earlier state until after each position; None without decay."""
-        return None if self.kept_share is None else self.kept_share.cumprod(2)
+        return None if self.forget_gate is None else self.forget_gate.cumprod(2)
 
     def next_state(self, u: Tensor, W: Tensor | None, z: Tensor | None) -> tuple[Tensor, Tensor | None]:
         """Computes the state after the chunk from the vectors u that it writes and the state before."""
