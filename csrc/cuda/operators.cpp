@@ -1,4 +1,4 @@
-// fast_weights and its backward on CUDA: workspace, the order of launches, and what a device can serve.
+// fast_weights and its backward on CUDA: groups of heads, and what a device can serve.
 #include <torch/library.h>
 
 #include <algorithm>
@@ -6,77 +6,10 @@
 
 #include "../common/operators.h"
 #include "glue.h"
+#include "launches.h"
 
 namespace fwp::gpu {
 namespace {
-
-// Lays out what launches leave for each other, of the call's group of heads; returns its bytes.
-int64_t lay(Call& c, char* base, bool backward) {
-  int64_t used = 0;
-  const auto take = [&](auto*& pointer, int64_t rows, int64_t columns) {
-    pointer = reinterpret_cast<std::remove_reference_t<decltype(pointer)>>(base + used);
-    used += (c.group * rows * columns * int64_t(sizeof *pointer) + 255) / 256 * 256;
-  };
-  const auto take_halves = [&](Halves& halves, int64_t rows, int64_t columns) {
-    take(halves.numbers, rows, columns);
-    take(halves.powers, rows / 16, columns / 16);
-  };
-  const int64_t keys = key_rows(c), queries = query_rows(c), inputs = inputs_of(c), features = features_of(c);
-  const int64_t columns = columns_of(c);
-  const int64_t chunks = chunks_of(c), kept = chunks > 1 || c.initial_W ? chunks * features : 0;
-  take_halves(c.x_q, queries, inputs);
-  take_halves(c.x_k, keys, inputs);
-  take(c.x_scales, is_dpfp(c) ? queries + keys : 0, 1);
-  take_halves(c.written, keys, columns);
-  take_halves(c.states, kept, columns);
-  take(c.carried, kept || c.W || c.grad_W ? features : 0, columns);
-  if (corrects(c.rule)) {
-    take_halves(c.inverse, chunks * chunk, chunk);
-    take(c.rates, keys, 1);
-    take(c.norms, keys, 1);
-  }
-  if (!backward) return used;
-  take_halves(c.grad_read, queries, columns);
-  take_halves(c.grad_rows, keys, columns);
-  take_halves(c.grad_states, kept || c.grad_W ? chunks * features : 0, columns);
-  take(c.grad_written, keys, columns);
-  take(c.grad_x_q, queries, inputs);
-  take(c.grad_x_k, keys, inputs);
-  take(c.grad_norms, keys, 1);
-  take(c.grad_decay, decays(c.rule) ? chunks * chunk : 0, chunk + 1);
-  return used;
-}
-
-// The launches of a group, one after the other, until one fails.
-struct Launches {
-  Call call;
-  void* stream;
-  const char* error = nullptr;
-
-  template <class Run> Launches& then(Run run, Stage step, int first = 0, int end = 0) {
-    call.slice = first;
-    call.slices = end - first;
-    if (!error) error = run(step, call, stream);
-    return *this;
-  }
-  // In a backward, everything up to the gradients of numerators and denominators.
-  void forward() {
-    const int values = first_slice(call), end = walk_slices_of(call);
-    then(run_rows, Stage::rows);
-    if (z_comes_last(call)) then(run_forward, Stage::walk, 0, values);  // rates depend on z
-    if (corrects(call.rule)) then(run_forward, Stage::keys);
-    then(run_forward, Stage::walk, z_comes_last(call) ? values : 0, end).then(run_forward, Stage::outputs);
-  }
-  void backward() {
-    const int first = z_comes_last(call) ? first_slice(call) : 0;
-    forward();
-    then(run_backward, Stage::outputs_back);
-    then(run_backward, Stage::walk_back, first, walk_slices_of(call));
-    then(run_backward, Stage::keys_back, first, slices_of(call));
-    if (first > 0) then(run_backward, Stage::walk_back, 0, 1).then(run_backward, Stage::keys_back, 0, 1);
-    then(run_rows, Stage::rows_back);
-  }
-};
 
 // Heads are worked on in groups of equal size. A group has up to eight heads for each multiprocessor where blocks are
 // small, else four; half as many, as long as large_bytes do not hold their workspace, but at least one, unless not even

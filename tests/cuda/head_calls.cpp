@@ -1,5 +1,6 @@
-// A head of up to 32 tokens under the gated delta rule, causal, whose rows are features already: forward and backward by
-// the kernels for short sentences, and decoding; stands behind a copy of them.
+// A causal head: forward and backward by the kernels for short sentences (up to 32 tokens) and for long ones, and decoding;
+// stands behind a copy of them. Short sentences and decoding are under the gated delta rule, and their rows are features
+// already. So are those of long sentences, unless nu is above 0: then the map is DPFP, and features are normalised.
 namespace {
 
 using namespace fwp;
@@ -12,6 +13,15 @@ template <class C> void describe(C& c, void* const* x, int d_key, int d_value, f
   c.q = rows<const void>(x[0], d_key), c.k = rows<const void>(x[1], d_key), c.v = rows<const void>(x[2], d_value);
   c.beta = rows<const float>(x[3], 1), c.alpha = rows<const float>(x[4], 1), c.out = rows<void>(x[5], d_value);
 }
+void describe(Call& c, void* const* x, int tokens, int d_key, int d_value, int normalize_output, float eps) {
+  describe(c, x, d_key, d_value, eps);
+  c.causal = c.batch = 1, c.targets = c.sources = tokens, c.normalize_output = normalize_output;
+}
+void want_gradients(Call& c, void* const* x) {
+  c.grad_out = rows<const void>(x[6], c.d_value);
+  c.grad_q = rows<void>(x[7], c.d_key), c.grad_k = rows<void>(x[8], c.d_key), c.grad_v = rows<void>(x[9], c.d_value);
+  c.grad_beta = rows<float>(x[10], 1), c.grad_alpha = rows<float>(x[11], 1);
+}
 template <class Kernel, class Lay> const char* run(Kernel kernel, Lay lay, const Call& call) {
   return launch(kernel, 1, 64, lay(nullptr, nullptr, call), Stream(), call);
 }
@@ -23,14 +33,28 @@ template <class Kernel, class Lay> const char* run(Kernel kernel, Lay lay, const
 extern "C" const char* run_sentence(void* const* x, int tokens, int d_key, int d_value, int normalize_output,
                                     float eps) {
   Call c{};
-  describe(c, x, d_key, d_value, eps);
-  c.causal = c.batch = 1, c.targets = c.sources = tokens, c.normalize_output = normalize_output;
+  describe(c, x, tokens, d_key, d_value, normalize_output, eps);
   if (const char* error = run(short_forward_kernel<32, true, true, false>, ShortForward<32, true, true, false>::lay, c))
     return error;
-  c.grad_out = rows<const void>(x[6], d_value);
-  c.grad_q = rows<void>(x[7], d_key), c.grad_k = rows<void>(x[8], d_key), c.grad_v = rows<void>(x[9], d_value);
-  c.grad_beta = rows<float>(x[10], 1), c.grad_alpha = rows<float>(x[11], 1);
+  want_gradients(c, x);
   return run(short_backward_kernel<32, true, true, false>, ShortBackward<32, true, true, false>::lay, c);
+}
+extern "C" const char* run_chunks(void* const* x, int tokens, int d_key, int d_value, int normalize_output, float eps,
+                                  int decays, int nu) {
+  Call c{};
+  describe(c, x, tokens, d_key, d_value, normalize_output, eps);
+  c.rule = decays ? Rule::gated_delta : Rule::delta, c.group = 1, c.walk_width = chunk;
+  if (nu > 0) c.map = Map::dpfp, c.nu = nu, c.d_dot = 2 * nu * d_key, c.normalize_features = 1;
+  for (const bool backward : {false, true}) {
+    if (backward) want_gradients(c, x);
+    std::vector<Eight> workspace(lay(c, nullptr, backward) / sizeof(Eight));
+    lay(c, reinterpret_cast<char*>(workspace.data()), backward);
+    Launches launches{c, nullptr};
+    if (backward) launches.backward();
+    else launches.forward();
+    if (launches.error) return launches.error;
+  }
+  return nullptr;
 }
 // The first six, token after token.
 extern "C" const char* run_steps(void* const* x, int tokens, int d_key, int d_value, int normalize_output, float eps) {

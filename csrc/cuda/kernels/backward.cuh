@@ -203,13 +203,13 @@ struct Backward : OutputsBack {
       const Slice x = slice(n);
       meet(dL, rows_gradient(i).from(0, x.first), rows, written(i).from(0, x.first), rows, x.columns);
     }
-    FWP_UNROLL (int n = 0; n < 8; ++n)
-      FWP_UNROLL (int h = 0; h < 4; ++h)
-        dL[n][h] = 8 * n + 2 * t + h % 2 < row + g + 8 * (h / 2) && 8 * n < rows ? -dL[n][h] : 0.f;
     float rates[2] = {}, norms[2] = {};
     FWP_UNROLL (int n = 0; n < 8; ++n)
-      FWP_UNROLL (int h = 0; h < 4; ++h)
-        rates[h / 2] += dL[n][h] * a[n][h] * decay(row + g + 8 * (h / 2), 8 * n + 2 * t + h % 2);
+      FWP_UNROLL (int h = 0; h < 4; ++h) {
+        const int token = row + g + 8 * (h / 2), j = 8 * n + 2 * t + h % 2;
+        dL[n][h] = j < token ? -dL[n][h] : 0.f;
+        rates[h / 2] += dL[n][h] * a[n][h] * decay(token, j);
+      }
     FWP_UNROLL (int r = 0; r < 2; ++r) {
       const int token = row + g + 8 * r;
       FWP_UNROLL (int mask = 1; mask < 4; mask *= 2) rates[r] += shuffle_xor(rates[r], mask);

@@ -53,7 +53,7 @@ struct Call {
   Rows<float> grad_beta, grad_alpha;
   float *grad_initial_W, *grad_initial_z;
 
-  // What launches leave for each other, of `group` heads from first_head on (numbered b H + h): `lay` in operators.cpp.
+  // What launches leave for each other, of `group` heads from first_head on (numbered b H + h): `lay` in launches.h.
   // All are matrices of whole 16s of rows and columns. Columns of values come after those of z (first_value), of which
   // two count, which are equal.
   int first_head, group;

@@ -29,7 +29,7 @@ FWP_DEVICE void find_decay(float* D, const float* keep, int s) {
 //
 //     dkeep_t = sum over s < t and s = 64 of x[t] D[t-1][s],
 //
-// where D[-1][64] is 1. Thread s makes column s in place of M. Readers wait for a barrier and take kept_gradient.
+// where D[-1][64] is 1. No keep takes anything of D[t][s] with t <= s. Thread s makes column s in place of M. Readers wait for a barrier and take kept_gradient.
 FWP_DEVICE void find_kept_gradient(float* M, const float* D, const float* keep, int s) {
   if (s > chunk) return;
   float x = 0;

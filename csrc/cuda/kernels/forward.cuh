@@ -51,10 +51,7 @@ struct Forward : Tokens {
     sync_block();
     T.run(rows);
     if (owns(rows)) {
-      each(a, rows, [&](int t, int j, float& x, float& y) {
-        x = j <= t ? T.at(t, j) : 0.f;
-        y = j + 1 <= t ? T.at(t, j + 1) : 0.f;
-      });
+      each(a, rows, [&](int t, int j, float& x, float& y) { x = T.at(t, j), y = T.at(t, j + 1); });
       put(inverse(i), a, rows);
     }
     sync_block();

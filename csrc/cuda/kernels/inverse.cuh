@@ -11,7 +11,7 @@ constexpr int square_ld = chunk + 4;
 static_assert(sizeof(float) * square_ld <= 2 * sizeof(uint16_t) * tile_ld);  // so a tile has room for it
 
 struct Inverse {
-  float* const L;  // [rows of a tile][square_ld]; only what lies below the diagonal is read. T comes in its place.
+  float* const L;  // [rows of a tile][square_ld]; 0 above the diagonal, on which nothing is read. T comes in its place.
   const int lane, warp;
 
   FWP_DEVICE float& at(int i, int j) const { return L[i * square_ld + j]; }

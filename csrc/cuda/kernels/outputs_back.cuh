@@ -154,7 +154,7 @@ struct OutputsBack : Forward {
       FWP_UNROLL (int n = 0; n < 8; ++n)
         FWP_UNROLL (int r = 0; r < 4; ++r) {
           const int t = row + g + 8 * (r / 2), j = 8 * n + 2 * this->t + r % 2;
-          if (j < columns) square[t * square_ld + j] = c.causal && j > t ? 0.f : p[n][r] * e[n][r];
+          if (j < columns) square[t * square_ld + j] = p[n][r] * e[n][r];
         }
     sync_block();
     if (thread < columns)
