@@ -1,7 +1,9 @@
 """The seconds that an update of a training takes, by a few updates that are not kept."""
 
+import argparse
 import contextlib
 import math
+import shlex
 import tempfile
 import time
 from pathlib import Path
@@ -12,16 +14,28 @@ from .progress import parse
 
 UPDATES = 12
 _SKIPPED = 4  # of them, until memory is reserved and kernels are chosen
+# How long a training lasts, on which the time of an update does not depend.
+_LENGTH = ("--max-update", "--max-epoch", "--patience", "--stop-time-hours", "--warmup-updates")
+
+
+def _without_length(words: list[str]) -> str:
+    """Returns a command of fairseq-train on one line, without the flags that only change how long it trains."""
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    for flag in _LENGTH:
+        parser.add_argument(flag)
+    return " ".join(shlex.join(parser.parse_known_args(words)[1]).splitlines())
 
 
 def seconds_per_update(words: list[str], kept: Path) -> float | None:
     """Runs the first updates of the command of fairseq-train, and returns the mean time of the later ones.
 
-    The file ``kept`` keeps the result, so that a training that goes on is planned alike. Returns None if the command
-    fails, which the training will explain.
+    The file ``kept`` keeps the result and its command, so that a training that goes on is planned alike, and one with
+    other flags is measured anew. Returns None if the command fails, which the training will explain.
     """
+    measured = _without_length(words)
     with contextlib.suppress(FileNotFoundError, ValueError):
-        if 0 < (seconds := float(kept.read_text())) < math.inf:  # or else the file is damaged
+        first, command = kept.read_text(encoding="utf-8").splitlines()
+        if 0 < (seconds := float(first)) < math.inf and command == measured:  # or else the file is damaged
             return seconds
     with tempfile.TemporaryDirectory() as folder:
         more = ["--save-dir", folder, "--no-save", "--disable-validation", "--max-update", UPDATES, "--log-interval", 1]
@@ -31,5 +45,5 @@ def seconds_per_update(words: list[str], kept: Path) -> float | None:
     if process.returncode or len(times) < _SKIPPED + 2:
         return None
     seconds = (times[-1] - times[_SKIPPED]) / (len(times) - 1 - _SKIPPED)
-    write_atomically(kept, f"{seconds:.6f}\n")
+    write_atomically(kept, f"{seconds:.6f}\n{measured}\n")
     return seconds
