@@ -26,8 +26,6 @@ def _of_the_site(options: SiteOptions, site: str) -> Iterator[Contradiction]:
         if site not in option.sites:
             where = " and ".join(SITES[other] for other in option.sites)
             yield Contradiction((option.name,), f"this is an option of {where}", str(option.default).lower())
-        if option.values is None and value < 1:
-            yield Contradiction((option.name,), "there is none of that size", "1 or more")
 
 
 def _of_the_map(options: SiteOptions, site: str) -> Iterator[Contradiction]:

@@ -58,8 +58,8 @@ class Option(NamedTuple):
     def expected(self, value) -> str | None:
         """Returns the possible values, in words, if this value is not one of them; otherwise None."""
         if self.values is None:
-            fits = value is None or (isinstance(value, int) and not isinstance(value, bool))
-            return None if fits else "a whole number"
+            fits = value is None or (isinstance(value, int) and not isinstance(value, bool) and value >= 1)
+            return None if fits else "a whole number from 1 on"
         return None if value in list(self.values) else f"one of {', '.join(self.values)}"
 
 
