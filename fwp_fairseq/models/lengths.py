@@ -37,7 +37,7 @@ def measure_lengths(model: nn.Module, task: Any) -> None:
     if not unmeasured:
         return
     options = getattr(task, "cfg", None) or getattr(task, "args", None)  # the latter of tasks without a dataclass
-    dataset = task.dataset(getattr(options, "train_subset", "train"))
+    dataset = task.datasets.get(getattr(options, "train_subset", "train"))  # tasks without pairs do not know its name
     sizes = np.asarray(getattr(dataset, "sizes", 0))
     if sizes.ndim != 2 or sizes.shape[1] != 2:
         raise ValueError(

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from ..numerics import state_type
 
 _SHORTEST, _LONGEST = 16, 4096  # wavelengths in cross-attention, in positions of the source
+_LARGEST_RATIO = 10_000  # of the tokens of both sides; with a larger one no training has been made
 
 
 def rotated(x: Tensor, angle: Tensor) -> Tensor:
@@ -56,6 +57,14 @@ class CrossPositions(nn.Module):
     def reset_parameters(self) -> None:
         """Resets the measured lengths to 0."""
         self.lengths.zero_()
+
+    def _load_from_state_dict(self, state_dict, prefix, metadata, strict, missing, unexpected, errors) -> None:
+        """Refuses lengths that no training set has."""
+        super()._load_from_state_dict(state_dict, prefix, metadata, strict, missing, unexpected, errors)
+        low, high = (0, 0) if self.lengths.is_meta else sorted(self.lengths.tolist())
+        if not (low == high == 0 or 0 < high <= low * _LARGEST_RATIO):
+            expected = f"expected numbers of tokens whose ratio is at most {_LARGEST_RATIO:,}"
+            errors.append(f"{prefix}lengths is {self.lengths.tolist()}, {expected}")
 
     def source_angles(self, position: Tensor, like: Tensor) -> Tensor:
         """Computes the angles (..., 1, P) of positions (...) of the source."""

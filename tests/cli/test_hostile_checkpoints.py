@@ -232,6 +232,22 @@ def test_whole_numbers_in_place_of_parameters_are_refused(hostile):
         checkpoint_utils.load_model_ensemble_and_task([str(path)])
 
 
+@pytest.mark.parametrize("lengths", [[-1, 5], [0, 5], [10**18, 3], [-3, -3]], ids=str)
+def test_lengths_of_rotary_positions_that_no_training_measures_are_refused(save, lengths):
+    path = save("fwp_transformer_tiny", fwp_cross="softmax-rotary")
+    state = torch.load(path, weights_only=True)
+    (name,) = (name for name in state["model"] if name.endswith("encoder_attn.positions.lengths"))
+    for fitting in ([0, 0], [700, 2]):
+        state["model"][name] = torch.tensor(fitting)
+        torch.save(state, path)
+        assert checkpoint_utils.load_model_ensemble_and_task([str(path)])
+    state["model"][name] = torch.tensor(lengths)
+    torch.save(state, path)
+    with pytest.raises(RuntimeError) as error:
+        checkpoint_utils.load_model_ensemble_and_task([str(path)])
+    assert path.name in str(error.value) and f"lengths is {lengths}, expected numbers of tokens" in str(error.value)
+
+
 @pytest.mark.parametrize("damage", ["bit", "zeros"])
 def test_every_changed_byte_of_a_file_is_noticed(save, refused, tmp_path, damage):
     """A checksum guards all but the padding between members, whose bytes nothing reads."""

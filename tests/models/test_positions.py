@@ -80,7 +80,7 @@ def test_the_training_set_is_measured_once_before_the_first_update():
     model = build(**SOFTMAX)
     data = SimpleNamespace(sizes=np.array([[7, 9], [3, 4], [5, 5]]))
     begun = []
-    task = SimpleNamespace(dataset=lambda split: {"train": data}[split], begin_epoch=lambda *given: begun.append(given))
+    task = SimpleNamespace(datasets={"train": data}, begin_epoch=lambda *given: begun.append(given))
     measure_lengths_before_training(model, task)
     task.begin_epoch(1, model)
     found = [module.lengths.tolist() for module in model.modules() if isinstance(module, CrossPositions)]
@@ -89,12 +89,13 @@ def test_the_training_set_is_measured_once_before_the_first_update():
     task.begin_epoch(2, model)
     assert model.decoder.layers[0].encoder_attn.positions.lengths.tolist() == [15, 18]
     for where in ("cfg", "args"):  # --train-subset, of a task with a dataclass or without
-        named = SimpleNamespace(dataset={"part": data}.__getitem__, **{where: SimpleNamespace(train_subset="part")})
+        named = SimpleNamespace(datasets={"part": data}, **{where: SimpleNamespace(train_subset="part")})
         measure_lengths(other := build(**SOFTMAX), named)
         assert other.decoder.layers[1].encoder_attn.positions.lengths.tolist() == [30, 36]
-    unknown = SimpleNamespace(dataset=lambda split: SimpleNamespace(sizes=np.array([1, 2])))
-    with pytest.raises(ValueError, match="cross site: the training set, a SimpleNamespace, does not"):
-        measure_lengths(build(**SOFTMAX), unknown)
+    for name, kind in (("train", "SimpleNamespace"), ("part", "NoneType")):  # the latter as denoising with another name
+        unknown = SimpleNamespace(datasets={name: SimpleNamespace(sizes=np.array([1, 2]))})
+        with pytest.raises(ValueError, match=f"cross site: the training set, a {kind}, does not"):
+            measure_lengths(build(**SOFTMAX), unknown)
 
 
 def test_xformers_and_cross_self_attention_have_no_positions():
