@@ -18,8 +18,8 @@ OPERATORS: dict[Rule, Operator] = {rule: Operator(f"{rule}_rule", **BACKENDS) fo
 
 
 def backend_report(rule: Rule, device: str) -> list[tuple[str, list[str]]]:
-    """Lists each backend, in order of preference, with the reasons why it cannot serve a usual call; none if it can."""
-    # With fake tensors this needs no memory on a GPU, nor the GPU itself.
+    """Lists the backends in order of preference, each with the reasons why it cannot serve a typical call."""
+    # Fake tensors need neither memory on a GPU nor the GPU itself.
     with nullcontext() if device == "cpu" else FakeTensorMode():
         x = torch.zeros(1, 1, 1, 2, device=device)
         beta, alpha = (

@@ -1,8 +1,8 @@
-"""Bidirectional rules: half of the heads go through a sequence forwards, the others backwards.
+"""Bidirectional rules: half of the heads process a sequence forwards, the other half backwards.
 
-Under a rule that forgets or replaces, the order of the writes matters. If an encoder wrote a whole source before it
-read, the last words would dominate at every position. In a bidirectional encoder position t reads right after its own
-write: heads of the first half have then written the positions up to t, heads of the second half those from t on.
+Under a rule that forgets or overwrites, the order of the writes matters. If an encoder wrote a whole source before
+reading, the last words would dominate at every position. In a bidirectional encoder, position t reads right after its
+own write: the first half of the heads has then written the positions up to t, the second half those from t on.
 """
 
 from collections.abc import Callable
@@ -16,7 +16,7 @@ from .call import Call, FastWeights
 
 
 def in_one_way(run: Callable) -> Callable:
-    """Decorates the ``run`` of a backend that only goes forwards: bidirectional heads become rows of the batch."""
+    """Adds bidirectional heads to the ``run`` of a backend that only goes forwards, by folding them into the batch."""
 
     @wraps(run)
     def wrapped(call: Call) -> tuple[Tensor, FastWeights | None]:

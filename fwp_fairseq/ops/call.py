@@ -1,4 +1,4 @@
-"""The checked arguments of one call of an operator, as every backend receives them."""
+"""The checked arguments of one operator call, in the form that every backend receives."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -19,20 +19,20 @@ STRENGTHS: dict[Rule, tuple[str, ...]] = {
     "gated": ("beta",),
     "gated_delta": ("beta", "alpha"),
 }
-# The default of the number that is added to every denominator.
+# The default of the constant that is added to every denominator.
 EPS = 1e-6
-# The rules that replace the value of a key, and those that let all earlier content decay.
+# The rules that overwrite the value of a key, and those under which all earlier content decays.
 CORRECTING: tuple[Rule, ...] = ("delta", "gated_delta")
 DECAYING: tuple[Rule, ...] = ("gated", "gated_delta")
 
 
 @state.registered
 class FastWeights(NamedTuple):
-    """The state that one call of an operator hands to the next.
+    """The state that one operator call passes to the next.
 
     Attributes:
         W: ``(B, H, d_dot, d_value)``; ``W[b, h, i, j]`` is W[j, i] of the paper.
-        z: ``(B, H, d_dot)``, the normaliser, or None where the output is not normalised.
+        z: ``(B, H, d_dot)``, the normaliser, or None if the output is not normalised.
     """
 
     W: Tensor
@@ -41,7 +41,7 @@ class FastWeights(NamedTuple):
 
 @dataclass(frozen=True)
 class Call:
-    """One call of an operator after the checks of :mod:`.fast_weights`, which documents the shapes."""
+    """The arguments of one operator call, checked by :mod:`.fast_weights`, which documents the shapes."""
 
     rule: Rule
     q: Tensor
@@ -61,7 +61,7 @@ class Call:
 
     @property
     def dtype(self) -> torch.dtype:
-        """Returns the type of phi, sums and state: :func:`state_type` of the type of v."""
+        """Returns the dtype of phi, sums and state: :func:`state_type` of the dtype of v."""
         return state_type(self.v.dtype)
 
     def features(self, x: Tensor) -> Tensor:

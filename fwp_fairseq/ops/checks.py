@@ -1,18 +1,18 @@
-"""Checks of operators' arguments, the same for every backend; each error names the tensor, actual and expected."""
+"""Checks of operator arguments, the same for every backend; errors name the tensor, the actual and expected value."""
 
 import torch
 from torch import Tensor
 
 
 def fail(operator: str, tensor: str, actual: object, expected: object) -> None:
-    """Raises the ValueError for an argument of an operator that is not as expected."""
+    """Raises ValueError for an operator argument that is not as expected."""
     raise ValueError(f"{operator}: {tensor} is {actual}, expected {expected}")
 
 
 def check_tensor(operator: str, name: str, x: Tensor, dims: int | None, device: torch.device | None = None) -> None:
-    """Raises ValueError unless x is a tensor of ``dims`` dimensions and a floating point type, on ``device``.
+    """Raises ValueError unless x is a floating-point tensor with ``dims`` dimensions on ``device``.
 
-    With None for ``dims``, dimensions and type may be any; with None for ``device``, the device.
+    If ``dims`` is None, neither dimensions nor dtype are checked; if ``device`` is None, the device is not checked.
     """
     if not isinstance(x, Tensor):
         fail(operator, name, "None" if x is None else f"of type {type(x).__name__}", "a tensor")
@@ -25,7 +25,7 @@ def check_tensor(operator: str, name: str, x: Tensor, dims: int | None, device: 
 
 
 def check_shapes(operator: str, device: torch.device, **tensors: tuple[Tensor, tuple[int, ...]]) -> None:
-    """Raises ValueError unless each tensor has its shape and a floating point type, and is on ``device``."""
+    """Raises ValueError unless each tensor is floating-point, has its expected shape and is on ``device``."""
     for name, (x, shape) in tensors.items():
         check_tensor(operator, name, x, len(shape), device)
         if tuple(x.shape) != shape:
@@ -33,7 +33,7 @@ def check_shapes(operator: str, device: torch.device, **tensors: tuple[Tensor, t
 
 
 def check_mask(operator: str, mask: Tensor, shape: tuple[int, ...], device: torch.device) -> None:
-    """Raises ValueError unless a mask of pads is bool, of this shape (B, S), and on ``device``."""
+    """Raises ValueError unless a padding mask is bool, has this shape (B, S) and is on ``device``."""
     check_tensor(operator, "key_padding_mask", mask, None, device)
     if mask.dtype != torch.bool:
         fail(operator, "key_padding_mask", f"of type {mask.dtype}", "torch.bool, True at pads")

@@ -1,9 +1,10 @@
-"""The operators as matrix products in pure PyTorch: fast without a compiler, on any device.
+"""The operators as matrix products in pure PyTorch, which are fast without compiled code, on any device.
 
-Time is cut into chunks. Inside a chunk every rule becomes one masked Gram matrix. Rows are positions, W0 and z0 are the
-state before the chunk, and M is the mask. Under the rules with decay, M also has the decay between writing and reading,
-``decay`` is that of W0 until each position, ``total`` that of W0 until the end of the chunk, and ``e`` that of each
-write until the end; under the gated rule M and e also have the beta of the write. Without decay the last three are 1:
+Time is cut into chunks. Within a chunk, every rule is one masked Gram matrix. Rows are positions, W0 and z0 are the
+state before the chunk, and M is the causal mask. Under the rules with decay, M is multiplied by the decay between write
+and read; ``decay`` is the decay of W0 up to each position, ``total`` that of W0 up to the end of the chunk, and ``e``
+that of each write up to the end. Under the gated rule, M and e are also multiplied by the beta of the write. Without
+decay, ``decay``, ``total`` and ``e`` are 1:
 
     Y = ((Q K^T) * M) U + decay * (Q W0),    denominators: the same with ones in place of U and z0 in place of W0
     W = total W0 + (K * e)^T U
@@ -12,11 +13,11 @@ write until the end; under the gated rule M and e also have the beta of the writ
     delta       U = (I + A)^-1 (beta V - r (K W0)),  A = r * stril(K K^T),  r = beta, or beta / (z.k + eps) normalised
     gated_delta the same with decay * (K W0) in place of K W0 and stril(K K^T) * M in place of stril(K K^T)
 
-The delta rule's triangular system is that of Yang et al. 2024, the gated delta rule's that of Yang, Kautz and
-Hatamizadeh 2025. Their M has quotients of cumulative products of alpha; this one has the products themselves, so that
-alpha may be 0 or negative. The rows of U are the vectors that the loop over time would write. Normalising by feature
-sums divides the small Gram matrices, never the wide features. Cost per head: O(L^2 (d_dot + d_value)) in one chunk, O(L
-d_dot d_value) over many. The states of single steps are never stored.
+The triangular system of the delta rule is from Yang et al. 2024, that of the gated delta rule from Yang, Kautz and
+Hatamizadeh 2025. Their M contains quotients of cumulative products of alpha; this one contains the products themselves,
+so that alpha may be 0 or negative. The rows of U are the vectors that the loop over time would write. Normalising
+features by their sums divides the small Gram matrices, never the wide features. Cost per head: O(L^2 (d_dot + d_value))
+in one chunk, O(L d_dot d_value) over many. The states of single steps are never stored.
 """
 
 from collections.abc import Iterable
@@ -73,23 +74,23 @@ class _Features:
 
 
 def _split(x: Tensor | None, length: int) -> Iterable[Tensor | None]:
-    """Cuts x (B, H, L, ...) into parts of ``length`` positions; an endless series of None if x is None.
+    """Cuts x (B, H, L, ...) into parts of ``length`` positions; repeats None without end if x is None.
 
-    Slices would each have a backward that fills all L positions with zeros; ``split`` has one for all parts.
+    The backward of each slice would fill all L positions with zeros; ``split`` has one backward for all parts.
     """
     return repeat(None) if x is None else x.split(length, 2)
 
 
 def _heads_first(x: Tensor) -> Tensor:
-    """Returns (B, H, L, d) of (B, L, H, d), contiguous, so that its features suit batched matrix products."""
+    """Transposes (B, L, H, d) to a contiguous (B, H, L, d), which suits batched matrix products."""
     return x.transpose(1, 2).contiguous()
 
 
 class _Chunk:
-    """One chunk of keys, values and gates, and the quantities that reading needs.
+    """Computes the quantities needed to read one chunk of keys, values and gates.
 
-    A number per position has shape ``(B, H, L, 1)``. ``keep`` is 0 at pads and 1 elsewhere, or None without pads.
-    ``forget_gate`` is the decay of earlier content at a position, and ``input_gate`` the factor of its own write.
+    Numbers per position have shape ``(B, H, L, 1)``. ``keep`` is 0 at padding and 1 elsewhere, or None without padding.
+    At each position, earlier content is multiplied by ``forget_gate``, and the position's own write by ``input_gate``.
     """
 
     def __init__(
@@ -101,7 +102,7 @@ class _Chunk:
         self._between: Tensor | None = None
 
     def between(self) -> Tensor:
-        """Computes the decay from the write at s until t >= s, (B, H, L, L)."""
+        """Computes the decay of the write at s up to position t >= s, (B, H, L, L)."""
         if self._between is None:
             length = self.forget_gate.shape[2]
             later = torch.ones(length, length, dtype=torch.bool, device=self.forget_gate.device).tril(-1)
@@ -114,7 +115,7 @@ class _Chunk:
         return x.read(W) if decay is None else decay * x.read(W)
 
     def updates(self, W: Tensor | None, z: Tensor | None) -> Tensor:
-        """Computes U, the vectors that are written, without their decay; W and z are the state before the chunk."""
+        """Computes U, the vectors to write, without their decay; W and z are the state before the chunk."""
         if self.call.rule not in CORRECTING:
             return self.v
         length = self.v.shape[2]
@@ -132,14 +133,14 @@ class _Chunk:
         return torch.linalg.solve_triangular(rate * gram, target, upper=False, unitriangular=True)
 
     def _denominators(self, gram: Tensor | None, z: Tensor | None) -> Tensor:
-        """Computes z.k_t before the write of every position t, with z decayed until then."""
+        """Computes z.k_t just before the write of every position t, including the decay of z up to there."""
         total = torch.zeros_like(self.beta)
         if gram is not None:
             total = (gram if self.keep is None else gram * self.keep.mT).sum(-1, keepdim=True)
         return total if z is None else total + self.old(z[..., None], self.k)
 
     def weights(self) -> Tensor | None:
-        """Computes e, ``(B, H, L, 1)``: the decay of each write until the end of the chunk; None without decay."""
+        """Computes e, ``(B, H, L, 1)``, the decay of each write up to the end of the chunk; None without decay."""
         if self.forget_gate is None:
             return self.keep
         later = F.pad(self.forget_gate[:, :, 1:], (0, 0, 0, 1), value=1)
@@ -153,11 +154,11 @@ class _Chunk:
         return self.between() if self.input_gate is None else self.between() * self.input_gate.mT
 
     def decay(self) -> Tensor | None:
-        """Computes the decay of the earlier state until after each position; None without decay."""
+        """Computes the decay of the earlier state up to and including each position; None without decay."""
         return None if self.forget_gate is None else self.forget_gate.cumprod(2)
 
     def next_state(self, u: Tensor, W: Tensor | None, z: Tensor | None) -> tuple[Tensor, Tensor | None]:
-        """Computes the state after the chunk from the vectors u that it writes and the state before."""
+        """Computes the state after the chunk from the vectors u that it writes and the state before it."""
         weights = self.weights()
         new_W = self.k.written(u if weights is None else u * weights)
         new_z = None
@@ -173,7 +174,7 @@ class _Chunk:
 
 
 def _read_gram(q: _Features, chunk: _Chunk, u: Tensor, W: Tensor | None, z: Tensor | None, causal: bool) -> Tensor:
-    """Reads with q without building the state: after each position of the chunk if causal, else after all of them."""
+    """Reads with q without computing the state, after each position of the chunk if causal, else after all of them."""
     call = chunk.call
     gram = q.dot(chunk.k)
     weights = chunk.causal_weights() if causal else chunk.weights()
@@ -206,7 +207,8 @@ def run(call: Call) -> tuple[Tensor, FastWeights | None]:
     raw_k, raw_v, keep = call.k, call.v.to(call.dtype), None
     beta, alpha = (None if x is None else x.to(call.dtype)[..., None] for x in (call.beta, call.alpha))
     if call.key_padding_mask is not None:
-        # ``keep`` removes pads from the Gram matrix. Their keys and values are zeroed too, lest a NaN there spread.
+        # ``keep`` removes padding from the Gram matrix. Its keys and values are zeroed too, so that a NaN there cannot
+        # spread.
         padded = call.key_padding_mask[:, :, None, None]
         raw_k, raw_v = raw_k.masked_fill(padded, 0), raw_v.masked_fill(padded, 0)
         beta = None if beta is None else beta.masked_fill(padded, 0)
@@ -241,7 +243,7 @@ def run(call: Call) -> tuple[Tensor, FastWeights | None]:
             W, z = chunk.next_state(u, W, z)
 
     if W is None and (call.return_state or not outputs):
-        # Zeros that are computed of the (no) keys, so that their map's parameters have a gradient.
+        # Zeros that are computed from the empty keys, so that the parameters of their map get a gradient.
         W = k.written(v)
         z = W.new_zeros(W.shape[:-1]) if call.normalize_output else None
     if not outputs:

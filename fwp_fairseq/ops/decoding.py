@@ -1,25 +1,25 @@
-"""Decodes step by step from a cache of recent positions, which is cheaper than updating the state at every step.
+"""Decodes step by step from a cache of recent positions, which costs less than updating the state at every step.
 
-At the length of a sentence the state (d_dot x d_value numbers per head) is larger than the keys and values that went
-into it. A :class:`Cache` therefore keeps, for each position j of the current *block*, the key k_j and the vector u_j
-that the rule wrote with it. For the sum rule and the gated rule this is v_j, for the delta rules beta_j (v_j - old_j),
-where old_j is the previous value of k_j. For the rules with decay it also keeps the gate. The state (W, z) holds all
-earlier blocks. A query reads
+For a sentence, the state (d_dot x d_value numbers per head) is larger than the keys and values it is computed from. A
+:class:`Cache` therefore keeps, for each position j of the current *block*, the key k_j and the vector u_j that the rule
+wrote with it: v_j under the sum rule and the gated rule, and beta_j (v_j - old_j) under the delta rules, where old_j is
+the previous value of k_j. Under the rules with decay it also keeps the gate. The state (W, z) contains all earlier
+blocks. A query reads
 
     out_t = g W q + sum_j w_j (q.k_j) u_j,   divided by  g z.q + sum_j w_j (q.k_j) + eps  if the output is normalised
 
 with q = phi(q_t), k_j = phi(k_j), and features divided by their sums if the site normalises them. w_j = g = 1, except
-for the rules with decay: under the gated rule w_j is beta_j times the product of all later 1 - beta, under the gated
-delta rule the product of all later alpha, and g is that product over the block.
-Results equal those of the operators of :mod:`.fast_weights` up to rounding. Steps and folding (below) are compiled.
-Where the library cannot serve a site, attention decodes by the operators themselves, with a state for each hypothesis.
+under the rules with decay: there w_j is the product of all later alpha (gated delta rule), or beta_j times the product
+of all later 1 - beta (gated rule), and g is the same product over the whole block. Results equal those of the operators
+in :mod:`.fast_weights` up to rounding. Steps and folding (below) are compiled. If the library does not support a site,
+attention decodes with these operators instead, and each hypothesis has its own state.
 
-When a block is full, its positions are written into the state, which is called *folding*, and a new block begins. So
-memory stays bounded however long the output grows. :func:`longest_block` decides how long a block may be.
+When a block is full, its positions are written into the state (*folded*), and a new block begins. Memory therefore
+stays bounded for outputs of any length. :func:`longest_block` gives the maximum length of a block.
 
-Hypotheses are rows of tables: position j of row r is stored in row ``ancestors[r, j]`` of the block, and row r reads
-row ``rows[r]`` of the state, or of a source that several rows share. Reordering hypotheses composes these tables and
-moves nothing else.
+Hypotheses are rows of index tables: position j of row r is stored in row ``ancestors[r, j]`` of the block, and row r
+reads row ``rows[r]`` of the state or of a source that several rows share. Reordering hypotheses only permutes these
+tables.
 """
 
 from dataclasses import dataclass, replace
@@ -39,39 +39,39 @@ OPERATORS: dict[Rule, Operator] = {
     rule: Operator(f"decoding with the {rule} rule", native=decoding_native) for rule in RULES
 }
 
-# A block that follows a folded one is read in addition to the state, so it is kept short.
+# After the first fold, a block is read in addition to the state, so it is kept short.
 LATER_BLOCK = 32
 _SHORTEST_BLOCK = 32
 _FIRST_CAPACITY = 16
 
 
 def longest_block(d_dot: int, d_cached: int, d_value: int) -> int:
-    """Returns the number of positions up to which a block is cheaper to read than the state, within 32..128.
+    """Returns the largest number of positions (32 to 128) at which a block costs less to read than the state.
 
-    A block costs d_cached + d_value numbers per position, the state d_dot d_value. With raw keys of d_value numbers the
-    two costs meet at d_dot / 2. Beyond 128 the products with so many features cost more than reading the state.
+    A block has d_cached + d_value numbers per position, the state d_dot d_value numbers. If keys are cached and d_key =
+    d_value, the two are equal at d_dot / 2 positions. Beyond 128 positions, the products of features dominate the cost.
     """
     return min(max(d_dot * d_value // (d_cached + d_value), _SHORTEST_BLOCK), decoding_native.LONGEST_BLOCK)
 
 
 def _to_dtype(x: Tensor, dtype: torch.dtype) -> Tensor:
-    # A call of ``to`` that changes nothing costs as much as a small kernel.
+    # A call of ``to`` that changes nothing takes as long as a small kernel.
     return x if x.dtype == dtype else x.to(dtype)
 
 
 @dataclass
 class Cache:
-    """Holds all that was written so far: R rows (hypotheses) read N rows of storage; C is the capacity of the block.
+    """Holds everything written so far: R rows (hypotheses) read N rows of storage; C is the capacity of the block.
 
     Attributes:
-        keys: (C, N, H, d_cached), normalised features. For homogeneous maps, phi(c x) = c^n phi(x), whose features are
-            wider than keys, it holds the keys, scaled so that phi of a stored key is normalised already.
+        keys: (C, N, H, d_cached), normalised features. If the map is homogeneous, phi(c x) = c^n phi(x), and features
+            are wider than keys, keys are stored instead, scaled so that phi of a stored key is normalised.
         written: (C, N, H, d_value), the written vectors u_j.
         strengths: (C, N, H), beta_j of the gated rule, alpha_j of the gated delta rule, else None.
         ancestors: (R, C) int32, the row in which each position of each hypothesis is stored; None for a shared source,
-            where that row is ``rows[r]`` at every position.
+            for which that row is always ``rows[r]``.
         rows: (R,) int32, the row of the state or of the shared source that each hypothesis reads.
-        count: number of positions in the block.
+        count: the number of positions in the block.
         W, z: the state of the earlier blocks, (N', H, d_dot, d_value) and (N', H, d_dot), or None.
         projection: FAVOR+'s (d_key, m) matrix, else None.
     """
@@ -96,12 +96,12 @@ class Cache:
 
 @dataclass(frozen=True)
 class Decoding:
-    """Decodes at one attention site, whose options, described in :mod:`.fast_weights`, are the same at every step.
+    """Decodes at one attention site with fixed options, which :mod:`.fast_weights` describes.
 
-    Inputs are (rows, positions, heads, width), and nothing is differentiated. Half-precision inputs are computed and
-    cached in float32. The CUDA kernels, which spend their time reading the cache, keep keys and values in half
-    precision and only states and strengths in float32. Steps write into the tensors of a cache, so it can be continued
-    only once.
+    Inputs are (rows, positions, heads, width), and there are no gradients. On a CPU, half-precision inputs are
+    converted to float32, also in the cache. The CUDA kernels, which spend most of their time reading the cache, keep
+    keys and values in half precision, and only states and gates in float32. A step modifies the tensors of its cache,
+    so each cache can be continued only once.
     """
 
     rule: Rule
@@ -112,9 +112,10 @@ class Decoding:
     backend: str = "auto"
 
     def serves(self, like: Tensor) -> bool:
-        """Returns True if keys like these, (R, T, H, width), are decoded here.
+        """Returns True if this class can decode with keys like these, (R, T, H, width).
 
-        With the backend ``native`` they always are, and a step raises NotImplementedError if the library cannot.
+        With the backend ``native`` this is always True, and a step that the library does not support raises
+        NotImplementedError.
         """
         if self.backend == "auto":
             return not decoding_native.unsupported_reasons(self, like)
@@ -130,12 +131,12 @@ class Decoding:
         alpha: Tensor | None = None,
         key_padding_mask: Tensor | None = None,
     ) -> tuple[Tensor, Cache]:
-        """Writes the T positions of k, v (R, T, H, d) one after the other, and reads with q after each write.
+        """Writes the T positions of k, v (R, T, H, d) one after another, and reads with q after each write.
 
-        Returns out (R, T, H, d_value) in v's dtype and the continued cache. ``cache`` is None in the first step.
+        Returns out (R, T, H, d_value) in v's dtype, and the updated cache. ``cache`` is None in the first step.
 
-        Cost per position, row and head, with n positions in the block: n (d_dot + d_value) products and
-        n (d_cached + d_value) numbers read; once there is a state, d_dot d_value more of each.
+        Cost per position, row and head, with n positions in the block: n (d_dot + d_value) multiplications, and n
+        (d_cached + d_value) numbers read; once there is a state, d_dot d_value more of each.
         """
         if self.divides_first:
             q, k = (divided_features(x, self.feature_map, state_type(x.dtype), self.eps) for x in (q, k))
@@ -178,7 +179,7 @@ class Decoding:
     ) -> Cache:
         """Writes whole sources k, v (N, S, H, d) into a new cache; row r will read source ``rows[r]`` (R, int32).
 
-        Sources of up to :func:`longest_block` positions are kept as a block; longer ones become a state.
+        A source of up to :func:`longest_block` positions is kept as a block; a longer one becomes a state.
         """
         if self.divides_first:
             k = divided_features(k, self.feature_map, state_type(k.dtype), self.eps)
@@ -191,7 +192,7 @@ class Decoding:
         else:
             cache = self._empty(k, v, sources)
             cache.ancestors = torch.empty(k.shape[0], sources, dtype=torch.int32, device=k.device)
-            # Any queries will do: the written vectors do not depend on them.
+            # The written vectors do not depend on the queries, so any queries will do.
             self._decode(k, cache, k, v, beta, alpha, key_padding_mask)
             cache.ancestors, cache.count = None, sources
         cache.rows = rows
@@ -210,7 +211,7 @@ class Decoding:
 
     @property
     def divides_first(self) -> bool:
-        """Returns True if features are divided before kernels get them (:data:`.fast_weights.SMALLEST_EPS`)."""
+        """Returns True if features are normalised before kernels get them (:data:`.fast_weights.SMALLEST_EPS`)."""
         return self.normalize_features and self.eps < fast_weights.SMALLEST_EPS
 
     def _of_features(self) -> "Decoding":
@@ -221,21 +222,21 @@ class Decoding:
         return k.shape[-1] if self.feature_map is None else self.feature_map.d_dot
 
     def d_cached(self, k: Tensor) -> int:
-        """Returns the width at which keys like k are cached: that of keys or of features."""
+        """Returns the width of cached keys like k, which is that of keys or of features."""
         return k.shape[-1] if self.keeps_keys else self.d_dot(k)
 
     @property
     def keeps_keys(self) -> bool:
-        """Returns True if the cache holds keys, whose features are computed when they are read, instead of features."""
+        """Returns True if the cache stores keys and computes their features on reading, instead of storing features."""
         phi = self.feature_map
         return phi is not None and phi.homogeneity is not None and phi.non_negative and phi.d_dot > phi.d_key
 
     def _prepared(
         self, dtype: torch.dtype | None, inputs: tuple[Tensor, ...], strengths: tuple[Tensor | None, ...] = ()
     ):
-        """Converts the inputs to the cache's type and strengths to that of states.
+        """Converts the inputs to the dtype of the cache, and the gates to the dtype of states.
 
-        ``dtype`` is the cache's type, or None if there is no cache yet.
+        ``dtype`` is the dtype of the cache, or None if there is no cache yet.
         """
         widest = dtype or reduce(torch.promote_types, [x.dtype for x in inputs])
         dtype = dtype or decoding_native.cached_type(_to_dtype(inputs[0], widest))
@@ -255,9 +256,9 @@ class Decoding:
         )
 
     def _make_room(self, cache: Cache, wanted: int, rows: int) -> int:
-        """Makes room in the block for ``rows`` rows; returns how many of the wanted positions fit before it is full.
+        """Makes room in the block for ``rows`` rows; returns how many of the wanted positions fit into it.
 
-        A block that is full already is folded into the state first.
+        A block that is already full is first folded into the state.
         """
         capacity, stored, _, d_cached = cache.keys.shape
         d_value = cache.written.shape[-1]

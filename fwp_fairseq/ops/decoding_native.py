@@ -1,4 +1,4 @@
-"""A decoding step by the compiled operators ``torch.ops.fwp.decode`` and ``fold``, with their fake kernels."""
+"""Runs decoding steps with the compiled operators ``torch.ops.fwp.decode`` and ``fold``; defines their fake kernels."""
 
 import torch
 from torch import Tensor
@@ -29,18 +29,18 @@ Kernel("fold", _fake_fold)
 
 
 def unsupported_reasons(decoding, x: Tensor, *others) -> list[str]:
-    """Returns the reasons why the compiled library cannot serve this site and rows like x; empty if it can."""
+    """Returns the reasons why the compiled library cannot serve this site with rows like x; empty if it can."""
     reasons = KERNEL.unsupported_reasons(x) + unknown(decoding.rule, decoding.feature_map)
     return reasons or KERNEL.refused(x, x.shape[-1], decoding.d_dot(x), LONGEST_BLOCK)
 
 
 def cached_type(x: Tensor) -> torch.dtype:
-    """Returns the type of cached keys and values, for inputs x: on CUDA that of x, on the CPU float32 or wider."""
+    """Returns the dtype of cached keys and values for inputs x: on CUDA that of x, on the CPU float32 or wider."""
     return x.dtype if x.device.type == "cuda" else state_type(x.dtype)
 
 
 def run(decoding, q, cache, k=None, v=None, beta=None, alpha=None, key_padding_mask=None) -> Tensor:
-    """Appends positions to the block of a cache, if k and v are given, and reads with q (R, T, H, d_key) after each."""
+    """Appends k and v, if given, to the block of a cache, and reads with q (R, T, H, d_key) after each position."""
     phi = decoding.feature_map
     return torch.ops.fwp.decode(
         q, k, v, beta, alpha, key_padding_mask, cache.keys, cache.written, cache.strengths, cache.ancestors,
@@ -50,7 +50,7 @@ def run(decoding, q, cache, k=None, v=None, beta=None, alpha=None, key_padding_m
 
 
 def fold(decoding, cache) -> tuple[Tensor, Tensor | None]:
-    """Computes the state (W, z) of each row after the block of a cache; z is None if the output is not normalised."""
+    """Computes the state (W, z) of each row after the block of a cache; z is None if outputs are not normalised."""
     phi, kept = decoding.feature_map, kernel_of(decoding.feature_map) if decoding.keeps_keys else "identity"
     W, z = torch.ops.fwp.fold(
         cache.keys, cache.written, cache.strengths, cache.ancestors, cache.rows, cache.W, cache.z, cache.count,

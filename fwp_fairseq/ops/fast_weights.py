@@ -1,50 +1,50 @@
-"""The public operators: they check their arguments and hand the call to a backend.
+"""The public operators, which check their arguments and pass the call to a backend.
 
-Shapes, the same for all (B batch rows, T targets, S sources, H heads):
+Shapes, the same for all operators (B batch rows, T targets, S sources, H heads):
 
-    q     (B, T, H, d_key)        queries, before phi; features already (d_dot wide) when feature_map is None
-    k     (B, S, H, d_key)        keys, before phi or as features like q
+    q     (B, T, H, d_key)        queries before phi; with feature_map None, features of width d_dot
+    k     (B, S, H, d_key)        keys, before phi or features as for q
     v     (B, S, H, d_value)      values
-    beta  (B, S, H)               write strength, usually in [0, 1] after a sigmoid (every rule but the sum rule)
-    alpha (B, S, H)               decay: the factor of all earlier content, usually in (0, 1] (gated delta rule)
+    beta  (B, S, H)               write strength, usually in [0, 1] after a sigmoid (all rules except the sum rule)
+    alpha (B, S, H)               decay, which multiplies all earlier content, usually in (0, 1] (gated delta rule)
     out   (B, T, H, d_value)      in v's dtype
     state FastWeights(W, z)       W (B, H, d_dot, d_value), z (B, H, d_dot) or None; float32 for half-precision inputs
 
-All dimensions but the last may have any stride, so fairseq's (T, B, C) tensors can be passed as views.
+All dimensions except the last may have any stride, so fairseq's (T, B, C) tensors can be passed as views.
 
-Options, the same for all:
+Options, the same for all operators:
 
-    feature_map         phi, which is applied to q and k; None when they are features already
-    causal              True: position t reads after its own write, which needs T = S; False: everything is written
-                        first and every query reads the final weights
-    key_padding_mask    (B, S), bool, True at pads, on either side; a padded position writes nothing
-    normalize_features  whether phi(q) and phi(k) are divided by their sum + eps (Schlag et al. 2021, Sec. 4.2)
-    normalize_output    whether outputs are divided by z_t . phi(q_t) + eps, where the normaliser z sums phi(k)
-    eps                 added to every denominator and nowhere else (1e-6)
+    feature_map         phi, which is applied to q and k; None if they are features already
+    causal              True: position t reads right after its own write, which requires T = S; False: everything is
+                        written first, and every query reads the final weights
+    key_padding_mask    (B, S), bool, True at padding, on either side; a padded position writes nothing
+    normalize_features  True: phi(q) and phi(k) are divided by their sum + eps (Schlag et al. 2021, Sec. 4.2)
+    normalize_output    True: outputs are divided by z_t . phi(q_t) + eps, where the normaliser z is the sum of phi(k)
+    eps                 the constant added to every denominator (1e-6)
     initial_state       FastWeights, or a plain pair with None for an unused z; never modified
-    return_state        whether the final state is returned; None: only if an initial state is given. For inputs as
-                        short as 32 positions, building the state can take up to 8 times as long as the outputs
-    both_ways           bidirectional: the second half of the heads goes from the last position to the first; needs
-                        causal, no state and an even number of heads
+    return_state        True: the final state is returned; None: only if an initial state is given. For inputs as short
+                        as 32 positions, computing the state can take up to 8 times as long as the outputs
+    both_ways           True: the second half of the heads goes from the last position to the first; requires causal,
+                        no state and an even number of heads
     backend             auto, reference, chunked or native
 
-Every rule returns ``(out, state)``, where the state is None unless it was asked for. It raises ValueError, which names
-the tensor, for a wrong shape, type or device, and for causal with T != S; and NotImplementedError, with every reason,
-if a backend other than auto cannot serve these inputs. Cost: see :mod:`.chunked`; per head O(L^2 (d_dot + d_value)) up
-to 128 positions, O(L d_dot d_value) beyond, and for the delta rules one triangular system of the chunk's length.
+Every rule returns ``(out, state)``; the state is None unless requested. A wrong shape, dtype or device, or causal with
+T != S, raises ValueError, which names the tensor. If a backend other than auto cannot serve the inputs,
+NotImplementedError lists the reasons. Cost per head: O(L^2 (d_dot + d_value)) up to 128 positions, O(L d_dot d_value)
+beyond, and for the delta rules a triangular system of the length of a chunk (see :mod:`.chunked`).
 
-Zero denominators: a denominator can be exactly zero (eps = 0.0, or sparse DPFP features that share nothing with the
-keys written so far). The quotient is then defined as 0, with gradient 0.
+Zero denominators: a denominator can be exactly zero (if eps = 0.0, or if sparse DPFP features have nothing in common
+with the keys written so far). The quotient is then defined as 0, with gradient 0.
 
-Values of beta and alpha: none is refused, because checking the values would wait for a GPU and break a compiled graph.
-Outside of [0, 1] every backend computes the same equations; each rule below says what this means.
+Values of beta and alpha are not checked, because that would wait for the GPU and break compiled graphs. Outside [0, 1]
+every backend computes the same equations; each rule below says what this means.
 
-Derivatives: every backend has gradients; ``native`` has no second derivatives. Forward mode
-(``torch.autograd.forward_ad``) and the transforms of ``torch.func`` are supported by ``chunked``, which ``auto`` then
-takes, and by ``reference``; an explicit ``native`` refuses them.
+Derivatives: every backend has gradients, but ``native`` has no second derivatives. ``chunked`` and ``reference`` also
+support forward mode (``torch.autograd.forward_ad``) and the transforms of ``torch.func``; ``auto`` then chooses
+``chunked``, and ``native`` raises an error.
 
-NaN and infinity: at a padded key they reach no output. Elsewhere they reach the outputs that depend on them. The matrix
-products of ``chunked`` may also carry them to other positions of the same batch row and head, but never further.
+NaN and infinity at a padded key reach no output. Elsewhere they reach the outputs that depend on them. The matrix
+products of ``chunked`` may also carry them to other positions of the same batch row and head, but no further.
 """
 
 from collections.abc import Callable
@@ -58,7 +58,7 @@ from . import backends
 from .call import EPS, Call, FastWeights, Rule, divide
 from .checks import check_mask, check_tensor, fail
 
-# With a smaller eps features are divided before a backend gets them, because products of features could underflow.
+# With a smaller eps, features are normalised before they reach a backend, because their products could underflow.
 SMALLEST_EPS = 1e-12
 
 
@@ -154,8 +154,8 @@ def _call(
     if return_state is None:
         return_state = initial_state is not None
     if normalize_features and eps < SMALLEST_EPS:
-        # Backends divide products of features by sums of features. With such an eps these sums may be so small that the
-        # products are 0.
+        # Backends divide products of features by sums of features. With so small an eps, the sums may be so small that
+        # the products are 0.
         q, k = (divided_features(x, feature_map, state_type(v.dtype), eps) for x in (q, k))
         feature_map, normalize_features = None, False
     call = Call(
@@ -169,12 +169,12 @@ def _call(
 def sum_rule(
     q: Tensor, k: Tensor, v: Tensor, *, normalize_features: bool = False, normalize_output: bool = True, **options: Any
 ) -> tuple[Tensor, FastWeights | None]:
-    """Computes linear attention: each pair of a key and a value is added to the fast weights.
+    """Computes linear attention, which adds each key-value pair to the fast weights.
 
-    W_s = W_{s-1} + v_s phi(k_s)^T and z_s = z_{s-1} + phi(k_s); y_t = W_t phi(q_t) / (z_t . phi(q_t) + eps)
+    W_s = W_{s-1} + v_s phi(k_s)^T, z_s = z_{s-1} + phi(k_s), y_t = W_t phi(q_t) / (z_t . phi(q_t) + eps)
     (Schlag et al. 2021, Eq. 17-19; Katharopoulos et al. 2020).
 
-    Options and returns are those of all rules; the head of this module describes them.
+    For the options and the results, which all rules share, see the top of this module.
     """
     return _call(
         "sum", q, k, v, {}, normalize_features=normalize_features, normalize_output=normalize_output, **options
@@ -191,20 +191,20 @@ def delta_rule(
     normalize_output: bool = False,
     **options: Any,
 ) -> tuple[Tensor, FastWeights | None]:
-    """Computes the delta rule: each write moves the value of its key towards the new one, by the factor beta.
+    """Computes the delta rule: each write moves the value stored under its key towards v, by the factor beta.
 
-    W_s = W_{s-1} + beta_s (v_s - W_{s-1} phi(k_s)) phi(k_s)^T; y_t = W_t phi(q_t) (Schlag et al. 2021, Eq. 24-25).
-    With ``normalize_output`` the retrieved old value is W_{s-1} phi(k_s) / (z_{s-1} . phi(k_s) + eps), zero for the
-    first key of a sequence, and y_t is divided by z_t . phi(q_t) + eps (Eq. 26-28); z sums phi(k), not beta phi(k).
+    W_s = W_{s-1} + beta_s (v_s - W_{s-1} phi(k_s)) phi(k_s)^T, y_t = W_t phi(q_t) (Schlag et al. 2021, Eq. 24-25). With
+    ``normalize_output``, the old value is W_{s-1} phi(k_s) / (z_{s-1} . phi(k_s) + eps), which is zero for the first
+    key of a sequence, and y_t is divided by z_t . phi(q_t) + eps (Eq. 26-28); z is the sum of phi(k), not beta phi(k).
 
-    The defaults are the paper's: features are divided by their sum (without that the rule diverges), outputs are not
-    normalised.
+    The defaults are the paper's: features are divided by their sum, without which the rule diverges, and outputs are
+    not normalised.
 
     Args:
         beta: (B, S, H), write strength after the sigmoid; 0 writes nothing, 1 replaces the old value of the key. Above
-            1 the write overshoots, so that the rest of the old value has the opposite sign. With features of length 1
-            or less, as normalised ones have, the old value is amplified only if beta is above 2 or below 0.
-        options: those of all rules; the head of this module describes them.
+            1 the write overshoots, and what remains of the old value changes its sign. If features have length 1 or
+            less, as normalised ones do, the old value is amplified only for beta above 2 or below 0.
+        options: see the top of this module.
     """
     return _call(
         "delta", q, k, v, {"beta": beta}, normalize_features=normalize_features, normalize_output=normalize_output,
@@ -222,16 +222,16 @@ def gated_rule(
     normalize_output: bool = True,
     **options: Any,
 ) -> tuple[Tensor, FastWeights | None]:
-    """Computes the gated rule of Peng et al. 2021: each write makes all earlier content decay, whatever its key.
+    """Computes the gated rule of Peng et al. 2021: all earlier content decays at each write, whatever its key.
 
-    W_s = (1 - beta_s) W_{s-1} + beta_s v_s phi(k_s)^T, z likewise; y_t = W_t phi(q_t) / (z_t . phi(q_t) + eps)
-    (Schlag et al. 2021, Eq. 52, which leaves z out: ``normalize_output=False``).
+    W_s = (1 - beta_s) W_{s-1} + beta_s v_s phi(k_s)^T, z_s = (1 - beta_s) z_{s-1} + beta_s phi(k_s),
+    y_t = W_t phi(q_t) / (z_t . phi(q_t) + eps) (Schlag et al. 2021, Eq. 52, without z: ``normalize_output=False``).
 
     Args:
-        beta: (B, S, H), the gate after the sigmoid (1 - g of Peng et al.); 1 forgets everything before.
-            Between 1 and 2 the old weights shrink and change their sign with every write; outside of [0, 2] they grow.
-            Outside of [0, 1] the output is not a mean of values.
-        options: those of all rules; the head of this module describes them.
+        beta: (B, S, H), the gate after the sigmoid (1 - g in Peng et al.); 1 forgets everything before. Between 1 and
+            2, the old weights shrink and change their sign at every write; outside [0, 2] they grow. Outside [0, 1]
+            the output is not a mean of values.
+        options: see the top of this module.
     """
     return _call(
         "gated", q, k, v, {"beta": beta}, normalize_features=normalize_features, normalize_output=normalize_output,
@@ -250,20 +250,20 @@ def gated_delta_rule(
     normalize_output: bool = False,
     **options: Any,
 ) -> tuple[Tensor, FastWeights | None]:
-    """Computes the gated delta rule: all earlier content decays, then the delta rule writes.
+    """Computes the gated delta rule, under which all earlier content decays before the delta rule writes.
 
-    W_s = alpha_s W_{s-1} (I - beta_s phi(k_s) phi(k_s)^T) + beta_s v_s phi(k_s)^T; y_t = W_t phi(q_t) (Yang, Kautz and
-    Hatamizadeh 2025, "Gated Delta Networks", Eq. 10). With ``normalize_output`` the old value and y_t are divided as
-    under the delta rule, by z = alpha_s z_{s-1} before the write and z_s = alpha_s z_{s-1} + phi(k_s) after it.
+    W_s = alpha_s W_{s-1} (I - beta_s phi(k_s) phi(k_s)^T) + beta_s v_s phi(k_s)^T, y_t = W_t phi(q_t) (Yang, Kautz and
+    Hatamizadeh 2025, "Gated Delta Networks", Eq. 10). With ``normalize_output``, the old value and y_t are divided
+    as under the delta rule, with z = alpha_s z_{s-1} before the write and z_s = alpha_s z_{s-1} + phi(k_s) after it.
 
-    With alpha = 1 this is :func:`delta_rule`, whatever the normaliser. Without ``normalize_output``, and with keys
-    whose features are orthogonal to all that was written before, alpha = 1 - beta gives :func:`gated_rule`, and
-    alpha = beta = 1 gives :func:`sum_rule`.
+    With alpha = 1 this is :func:`delta_rule`, with any normaliser. Without ``normalize_output``, and if the features of
+    each key are orthogonal to those of all earlier keys, it is :func:`gated_rule` for alpha = 1 - beta, and
+    :func:`sum_rule` for alpha = beta = 1.
 
     Args:
         beta: as for :func:`delta_rule`.
-        alpha: (B, S, H), the share of W that is left before the write; 1 keeps everything, 0 forgets everything.
-        options: those of all rules; the head of this module describes them.
+        alpha: (B, S, H), by which W is multiplied before the write; 1 keeps everything, 0 forgets everything.
+        options: see the top of this module.
     """
     strengths = {"beta": beta, "alpha": alpha}
     return _call(

@@ -1,8 +1,8 @@
-"""The compiled operators of ``csrc/``, which compute phi on the fly.
+"""The compiled operators in ``csrc/``, which compute phi on the fly.
 
 If the library loads, importing this module registers the fake kernels and the autograd formula of
-``torch.ops.fwp.fast_weights`` and ``fast_weights_backward``. Only the inputs are saved for the backward, which computes
-phi and the Gram matrices again.
+``torch.ops.fwp.fast_weights`` and ``fast_weights_backward``. Only the inputs are saved for the backward pass, which
+recomputes phi and the Gram matrices.
 """
 
 from typing import NamedTuple
@@ -28,7 +28,7 @@ def _known() -> tuple[list[str], list[str]]:
 
 
 def unknown(rule: Rule, feature_map) -> list[str]:
-    """Lists the rule and the map if the compiled library does not know them, in sentences; empty if it knows both."""
+    """Returns a sentence for each of rule and map that the compiled library does not know; empty if it knows both."""
     if not LIBRARY:
         return []
     rules, maps = _known()
@@ -39,7 +39,7 @@ def unknown(rule: Rule, feature_map) -> list[str]:
 
 
 def projection_of(feature_map) -> Tensor | None:
-    """Returns the matrix (m, d_key) of a map that has one (FAVOR+); None for other maps."""
+    """Returns the projection matrix (m, d_key) of a map that has one (FAVOR+); None for other maps."""
     return None if feature_map is None else feature_map.kernel_projection()
 
 
@@ -58,7 +58,7 @@ class _Inputs(NamedTuple):
 
 
 class _Options(NamedTuple):
-    """The arguments of ``fwp::fast_weights`` that follow the tensors; the backward takes all but the last."""
+    """The arguments of ``fwp::fast_weights`` after the tensors; the backward operator takes all but the last."""
 
     rule: str
     feature_map: str
@@ -99,14 +99,14 @@ def _fake_backward(grad_out, grad_W, grad_z, *arguments):
 def _save(ctx, inputs, output):
     tensors, ctx.options = _split(inputs)
     ctx.save_for_backward(*tensors)
-    ctx.set_materialize_grads(False)  # a state that nothing reads costs the backward nothing
+    ctx.set_materialize_grads(False)  # a state that is not used costs the backward pass nothing
 
 
 def _differentiate(ctx, grad_out, grad_W, grad_z):
     options, inputs = ctx.options, _Inputs(*ctx.saved_tensors)
 
     def filled(gradient, number):
-        """Returns the gradient of the output ``number``; zeros if nothing has read it."""
+        """Returns the gradient of the output ``number``; zeros if the output was not used."""
         return torch.zeros_like(_fake(*inputs, *options)[number]) if gradient is None else gradient
 
     grad_out = filled(grad_out, 0)
@@ -115,12 +115,12 @@ def _differentiate(ctx, grad_out, grad_W, grad_z):
     grad_z = filled(grad_z, 2) if reads_state and options.normalize_output else None
     q, k, v, beta, alpha, W, z = torch.ops.fwp.fast_weights_backward(grad_out, grad_W, grad_z, *inputs, *options[:-1])
     gradients = _Inputs(q, k, v, beta, alpha, key_padding_mask=None, initial_W=W, initial_z=z, projection=None)
-    # The gradient of an input that is not there is an empty tensor.
+    # The gradient of an absent input is an empty tensor.
     gradients = (None if x is None else gradient for x, gradient in zip(inputs, gradients, strict=True))
     return *gradients, *(None for _ in options)
 
 
-# The CUDA kernels multiply operands of 11 bits: as many as half precision has, and too few for a call in float32.
+# The CUDA kernels multiply operands of 11 bits, which is enough for half precision but not for float32.
 KERNEL = Kernel(
     "fast_weights", _fake, _fake_backward, _save, _differentiate, types=FLOATING,
     cuda_types=(torch.float16, torch.bfloat16), cuda_refusal="cuda_refusal",
@@ -144,8 +144,8 @@ def unsupported_reasons(call: Call) -> list[str]:
 def run(call: Call) -> tuple[Tensor, FastWeights | None]:
     """Computes the operator; see :mod:`.fast_weights` for shapes and :class:`.call.Call` for the inputs."""
     dtype, phi = call.dtype, call.feature_map
-    # On CUDA q, k and v keep their type if they share one. They do not if q and k are features in float32 of a model in
-    # half precision.
+    # On CUDA, q, k and v keep their dtype if they share one. They do not if q and k are float32 features in a
+    # half-precision model.
     narrow = call.v.device.type == "cuda" and call.q.dtype == call.k.dtype == call.v.dtype
     taken = call.v.dtype if narrow else dtype
     projection = projection_of(phi)

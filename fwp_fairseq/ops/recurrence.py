@@ -1,24 +1,24 @@
-"""The recurrences of the Delta RNN and the Delta LSTM of Irie et al. 2021, whose matrices read the previous output.
+"""The recurrences of the Delta RNN and Delta LSTM of Irie et al. 2021, whose matrices read the previous output.
 
-Per head, at each position t, write then read (Sec. 3.1). Delta RNN:
+Per head, each position t writes and then reads (Sec. 3.1). Delta RNN:
 
     R_t = R_{t-1} + beta_t (v_t - R_{t-1} k_t) k_t^T
     y_t = z_t + R_t softmax(y_{t-1})
 
-Delta LSTM, for each gate g = u, i, o a matrix R^g, written as R above, and
+Delta LSTM, where each gate g = u, i, o has a matrix R^g that is written like R above:
 
     x^g_t = z^g_t + R^g_t softmax(h_{t-1})
     c_t = sigmoid(x^i_t) * x^u_t + (1 - sigmoid(x^i_t)) * c_{t-1}
     h_t = sigmoid(x^o_t) * c_t
 
-A pad writes nothing and is not fed back: R, y, h and c stay as they are for the next position. The output at a pad is
-y or h of these equations with the R before it.
+Padding writes nothing and is not fed back: R, y, h and c stay as they are for the next position. The output at
+padding is y or h of these equations with the R before it.
 
-There are two implementations. ``reference`` is the loop over time in PyTorch, in any type and on any device, whose
-gradients by autograd keep the matrices of every position. ``native`` is the compiled loop, for CPUs and, in float32 and
-for d up to 128, for CUDA. It keeps the last R and what each position wrote, u_t = beta_t (v_t - R_{t-1} k_t); the LSTM
-also keeps x^u, both gates and c. From these the backward goes back by R_{t-1} = R_t - u_t k_t^T. Neither can be
-computed for several positions at a time.
+There are two implementations. ``reference`` is a loop over time in PyTorch, for any dtype and device; for the backward
+pass, autograd keeps the matrices of every position. ``native`` is the compiled loop, for CPUs and, in float32 and for d
+up to 128, for CUDA. It keeps the last R and what each position wrote, u_t = beta_t (v_t - R_{t-1} k_t), and for the
+LSTM also x^u, both gates and c. The backward pass recovers earlier matrices as R_{t-1} = R_t - u_t k_t^T. Neither
+implementation can compute several positions at a time.
 """
 
 from collections.abc import Iterator
@@ -48,23 +48,24 @@ def recur(
 
     Args:
         z: (B, L, H, d), added to each read.
-        k: (B, L, H, d), keys as they are written, in the paper after a softmax.
+        k: (B, L, H, d), keys as they are written (in the paper, after a softmax).
         v: (B, L, H, d).
         beta: (B, L, H), write strengths after the sigmoid.
         key_padding_mask: (B, L), bool, True at pads.
-        R: (B, H, d, d), the matrix before the first position, transposed as W of :class:`FastWeights` is; None for 0.
+        R: (B, H, d, d), the matrix before the first position, transposed like W in :class:`FastWeights`; None for 0.
         y: (B, H, d), the output before the first position; None for 0.
-        backend: auto, native, chunked or reference. The last two are the same loop in PyTorch here, because several
-            positions cannot be computed at once.
+        backend: auto, native, chunked or reference. The last two are the same PyTorch loop, because several positions
+            cannot be computed at once.
 
     Returns:
-        ``(out, R, y)``: out (B, L, H, d), and R and y after the last position; all are float32 for half precision.
+        ``(out, R, y)``: out (B, L, H, d), and R and y after the last position; all are float32 for half-precision
+        inputs.
 
     Raises:
         ValueError: a tensor has a wrong shape, type or device.
         NotImplementedError: ``native`` cannot serve these inputs; the message lists every reason.
 
-    Cost: 6 d^2 multiplications per position and head, one position after the other.
+    Cost: 6 d^2 multiplications per position and head, one position after another.
     """
     _check("recur", 1, z, k, v, beta, key_padding_mask, R, y=y)
     return _run(_RNN, backend, z, k, v, beta, key_padding_mask, R, y)
@@ -84,14 +85,15 @@ def recur_lstm(
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Computes the recurrence of the Delta LSTM.
 
-    The arguments are those of :func:`recur`, but there are 3 H heads in z, k, v, beta and R: first those of gate u,
+    The arguments are those of :func:`recur`, except that z, k, v, beta and R have 3 H heads: first those of gate u,
     then those of i and o. h and c are (B, H, d), the output and the cell before the first position; None for 0.
 
     Returns:
-        ``(out, R, h, c)``: out (B, L, H, d), and R, h and c after the last position; all float32 for half precision.
+        ``(out, R, h, c)``: out (B, L, H, d), and R, h and c after the last position; all are float32 for half
+        precision.
 
-    Cost: 18 d^2 multiplications per position and head, one position after the other. The backward of ``native`` keeps
-    three matrices a head and, beside its inputs, 8 d numbers per position and head.
+    Cost: 18 d^2 multiplications per position and head, one position after another. For the backward pass, ``native``
+    keeps three matrices per head and, in addition to its inputs, 8 d numbers per position and head.
     """
     _check("recur_lstm", GATES, z, k, v, beta, key_padding_mask, R, h=h, c=c)
     return _run(_LSTM, backend, z, k, v, beta, key_padding_mask, R, h, c)
@@ -148,10 +150,10 @@ def _lstm_loop(z, k, v, beta, pads, R, h, c) -> tuple[Tensor, ...]:
 
 
 def positions(*rows: Tensor) -> Iterator[tuple[Tensor, ...]]:
-    """Yields the positions of tensors (B, L, ...), one after the other.
+    """Yields the positions of tensors (B, L, ...), one after another.
 
-    A slice for each position would have a backward that fills L positions with zeros, L^2 in all; ``unbind`` has one
-    backward for all.
+    The backward of a slice fills all L positions with zeros, so slices would cost L^2; ``unbind`` has one backward for
+    all.
     """
     return zip(*(x.unbind(1) for x in rows), strict=True)
 
@@ -168,15 +170,15 @@ def read(R: Tensor, x: Tensor) -> Tensor:
 
 
 def keep(pads: Tensor | None, t: int, before: Tensor, after: Tensor) -> Tensor:
-    """Returns ``before`` in the rows (B, ...) whose position t is a pad, else ``after``."""
+    """Returns ``before`` in the rows (B, ...) whose position t is padding, and ``after`` in the others."""
     return after if pads is None else torch.where(pads[:, t].view(-1, *[1] * (after.dim() - 1)), before, after)
 
 
 def _kernel(name: str, gates: int, vectors: int, kept: tuple[bool, ...]) -> Kernel:
-    """Describes a compiled recurrence; ``vectors`` are the states beside R.
+    """Describes a compiled recurrence whose state consists of R and ``vectors`` vectors.
 
-    The operator returns out, the states, and a tensor for each entry of ``kept``, which the backward needs beside R
-    and out. It has the heads of the net or, if the entry is True, those of every gate.
+    The operator returns out, the states, and for each entry of ``kept`` a further tensor that the backward pass needs.
+    This tensor has the heads of the net or, if the entry is True, those of every gate.
     """
 
     def states(k: Tensor) -> list[Tensor]:
@@ -209,7 +211,7 @@ def _kernel(name: str, gates: int, vectors: int, kept: tuple[bool, ...]) -> Kern
 
 
 _RNN = Operator("the recurrence", native=_kernel("recur", 1, 1, (True,)), reference=InPyTorch(_rnn_loop))
-# The backward needs the cells of the net, the values of every gate, and what every gate's matrix was written.
+# The backward pass needs the cells of the net, the values of every gate, and what was written to every gate's matrix.
 _LSTM = Operator(
     "the recurrence of the Delta LSTM",
     native=_kernel("recur_lstm", GATES, 2, (False, True, True)),

@@ -1,8 +1,8 @@
-"""The definition of the operators: plain loops over time, in any dtype, differentiated by autograd.
+"""Defines the operators by plain loops over time, in any dtype, differentiated by autograd.
 
-All other backends are tested against this one, so it does nothing clever. It shares with them only the checks of the
-arguments, the features of a call and the division. Equations are those of Schlag, Irie
-and Schmidhuber 2021. Per head, with k = phi(k_s), q = phi(q_t):
+All other backends are tested against this one, so it is kept simple. It shares with them only the checks of the
+arguments, the features of a call and the division. The equations are those of Schlag, Irie and Schmidhuber 2021. Per
+head, with k = phi(k_s), q = phi(q_t):
 
     sum    W <- W + v k^T                    z <- z + k                    Eq. 17, 18
     delta  W <- W + beta (v - W k) k^T       z <- z + k                    Eq. 24; normalised: W k / (z.k + eps) for W k
@@ -11,7 +11,7 @@ and Schmidhuber 2021. Per head, with k = phi(k_s), q = phi(q_t):
            W <- alpha W (I - beta k k^T) + beta v k^T                      Yang, Kautz and Hatamizadeh 2025, Eq. 10
     read   y = W q, or W q / (z.q + eps) when normalised
 
-Cost: O(S d_dot d_value) per head and, under autograd, as much memory. It is meant for checking, not for training.
+Cost: O(S d_dot d_value) time per head and, under autograd, as much memory. It is meant for checking, not for training.
 """
 
 import torch
@@ -63,7 +63,8 @@ def run(call: Call) -> tuple[Tensor, FastWeights | None]:
     """Computes the operator; see :mod:`.fast_weights` for shapes and :class:`.call.Call` for the inputs."""
     raw_k, raw_v, raw_strengths = call.k, call.v, [x for x in (call.beta, call.alpha) if x is not None]
     if call.key_padding_mask is not None:
-        # The loop below skips pads anyway; they are zeroed because a NaN there would come back through the gradients.
+        # The loop below skips padding anyway, but a NaN there would come back through the gradients, so padding is
+        # zeroed.
         pads = call.key_padding_mask[:, :, None]
         raw_k, raw_v = (x.masked_fill(pads[..., None], 0) for x in (raw_k, raw_v))
         raw_strengths = [x.masked_fill(pads, 0) for x in raw_strengths]
@@ -71,7 +72,7 @@ def run(call: Call) -> tuple[Tensor, FastWeights | None]:
     v = raw_v.to(call.dtype)
     batch, _, heads, d_dot = k.shape
     if call.initial_state is None:
-        W = torch.einsum("bshi,bshj->bhij", k[:, :0], v[:, :0])  # zeros in whose graph the keys are, also if none are
+        W = torch.einsum("bshi,bshj->bhij", k[:, :0], v[:, :0])  # zeros with the (empty) keys in their graph
         z = v.new_zeros(batch, heads, d_dot)
     else:
         W = call.initial_state.W.to(call.dtype)
@@ -79,7 +80,7 @@ def run(call: Call) -> tuple[Tensor, FastWeights | None]:
         z = v.new_zeros(batch, heads, d_dot) if z is None else z.to(call.dtype)
 
     outputs = []
-    # One backward for all positions; slices would each fill all of them with zeros.
+    # ``unbind`` has one backward for all positions; the backward of each slice would fill all of them with zeros.
     queries, written = q.unbind(1), zip(*(x.unbind(1) for x in (k, v, *raw_strengths)), strict=True)
     for s, (k_s, v_s, *raw) in enumerate(written):
         strengths = [x.to(call.dtype)[..., None] for x in raw]

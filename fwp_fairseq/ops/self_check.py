@@ -1,8 +1,9 @@
 """Compares the compiled kernels of a device with PyTorch in float64: ``python -m fwp_fairseq.ops.self_check DEVICE``.
 
-Small cases of every rule, of decoding, of the recurrences and of a function of rows. A line is begun before its case
-runs, so that the last line names the case that ended the process. The exit status is 1 if a case is wrong, and 3 if the
-device could not be used: PyTorch could not open it, its memory is full, or it is not one that the kernels are for.
+There are small cases of every rule, of decoding, of the recurrences and of a row function. The name of a case is
+printed before it runs, so that the last line names a case that kills the process. The exit status is 1 if a case is
+wrong, and 3 if the device could not be used: PyTorch could not open it, its memory is full, or the kernels do not
+support it.
 """
 
 import sys
@@ -18,15 +19,15 @@ from .call import CORRECTING, RULES, STRENGTHS, FastWeights, Rule
 from .decoding import Decoding
 from .recurrence import recur, recur_lstm
 
-# Root of the mean square error relative to that of the numbers. Half precision rounds results at 2e-3; a kernel that is
-# wrong is off by far more.
+# The root mean square error relative to that of the exact numbers. Rounding to half precision gives 2e-3; the error of
+# a wrong kernel is far larger.
 LIMITS = {"cpu": 1e-4, "cuda": 1e-2}
 D_KEY, D_VALUE, HEADS = 8, 24, 2
 Case = Callable[[], float]
 
 
 def error(actual: list[Tensor], expected: list[Tensor]) -> float:
-    """Computes the largest relative error; infinite where a number is not finite."""
+    """Computes the largest relative error; infinite if any number is not finite."""
     worst = 0.0
     for a, b in zip(actual, expected, strict=True):
         if a.shape != b.shape or not a.isfinite().all():
@@ -36,7 +37,7 @@ def error(actual: list[Tensor], expected: list[Tensor]) -> float:
 
 
 def both_passes(run: Callable[..., list[Tensor]], tensors: list[Tensor]) -> list[Tensor]:
-    """Computes results, and the gradients of their sum weighted by fixed numbers."""
+    """Computes results and the gradients of their sum, weighted by fixed numbers."""
     tensors = [x.detach().requires_grad_() for x in tensors]
     results = run(*tensors)
     generator = torch.Generator().manual_seed(3)
@@ -46,7 +47,7 @@ def both_passes(run: Callable[..., list[Tensor]], tensors: list[Tensor]) -> list
 
 
 def inputs(rule: Rule, length: int, device: str) -> list[Tensor]:
-    """Draws q, k, v and gates, in float64 with values of half precision; decay leaves most of what was written."""
+    """Draws q, k, v and gates as float64 with half-precision values; decay is so weak that most content remains."""
     generator = torch.Generator().manual_seed(length)
     q, k = torch.randn(2, 1, length, HEADS, D_KEY, generator=generator)
     v = torch.randn(1, length, HEADS, D_VALUE, generator=generator)
@@ -59,12 +60,12 @@ def inputs(rule: Rule, length: int, device: str) -> list[Tensor]:
 
 
 def _types(x: list[Tensor], dtype: torch.dtype) -> list[Tensor]:
-    """Converts q, k and v to the type of a model, and the tensors after them to float32."""
+    """Converts q, k and v to the dtype of a model, and the tensors after them to float32."""
     return [y.to(dtype if i < 3 else torch.float32) for i, y in enumerate(x)]
 
 
 def _rule(rule: Rule, length: int, device: str, dtype: torch.dtype) -> float:
-    """Compares both passes, with pads, and from a state to a state where the call is long."""
+    """Compares forward and backward with padding and, for long calls, with an initial and a final state."""
     phi, x = build_feature_map("dpfp", D_KEY, nu=6), inputs(rule, length, device)  # two tiles of features
     pads = torch.zeros(1, length, dtype=torch.bool, device=device)
     pads[:, length // 2] = pads[:, -2:] = True
@@ -128,7 +129,7 @@ def cases(device: str) -> Iterator[tuple[str, Case]]:
 
 
 def _open(device: str) -> None:
-    """Computes on the device by PyTorch alone, which fails if the device serves another process or is full."""
+    """Uses the device with PyTorch alone, which fails if another process occupies it or its memory is full."""
     x = torch.ones(8, 8, device=device, dtype=torch.float64)
     (x @ x).sum().item()
 
@@ -146,7 +147,7 @@ def _compare(device: str) -> int:
 
 
 def main(device: str) -> int:
-    """Runs all cases on a device; returns the exit status, which the head of this file explains."""
+    """Runs all cases on a device; returns the exit status, which the top of this file explains."""
     _self_check.trust()
     torch.set_num_threads(1)
     try:

@@ -1,6 +1,6 @@
-"""States: named tuples of tensors that one call hands to the next, the rows of a batch first.
+"""States: named tuples of tensors that one call passes to the next; the first dimension is the batch.
 
-Every one of them can be detached, reordered, saved with ``torch.save``, and loaded with ``weights_only``.
+All states can be detached, reordered, saved with ``torch.save`` and loaded with ``weights_only``.
 """
 
 from collections.abc import Callable
@@ -12,7 +12,7 @@ from torch.utils import _pytree
 
 from ..numerics import state_type
 
-# A named tuple of tensors, of which some may be None.
+# A named tuple of tensors, some of which may be None.
 State = tuple
 S = TypeVar("S", bound=State)
 
@@ -23,17 +23,17 @@ def changed(state: S, change: Callable[[Tensor], Tensor]) -> S:
 
 
 def detach(state: S) -> S:
-    """Returns the same state, through which no gradient flows back."""
+    """Returns the same state without its gradient."""
     return changed(state, Tensor.detach)
 
 
 def select(state: S, rows: Tensor) -> S:
-    """Selects the state of these rows of the batch, (B',) int64, in this order; rows can be left out and repeated."""
+    """Selects rows (B',) int64 of the batch, in this order; rows can be left out and repeated."""
     return changed(state, lambda x: x.index_select(0, rows))
 
 
 def registered(cls: Any) -> Any:
-    """Declares a named tuple to be a state: adds ``detach`` and ``select``, and lets ``torch`` load and export it."""
+    """Makes a named tuple a state: adds ``detach`` and ``select``, and lets ``torch`` load and export it."""
     cls.detach, cls.select = detach, select
     _pytree._register_namedtuple(cls, serialized_type_name=f"{cls.__module__}.{cls.__name__}")
     torch.serialization.add_safe_globals([cls])
@@ -41,21 +41,21 @@ def registered(cls: Any) -> Any:
 
 
 def zeros(shapes: S, rows: int, like: Tensor) -> S:
-    """Returns a state of zeros, for inputs of the type and device of ``like``; ``shapes`` are as in :func:`checked`."""
+    """Returns a state of zeros for inputs like ``like`` (dtype and device); ``shapes`` is as in :func:`checked`."""
     kind = state_type(like.dtype)
     return type(shapes)(*(None if shape is None else like.new_zeros(rows, *shape, dtype=kind) for shape in shapes))
 
 
 def checked(state: Any, shapes: S, rows: int) -> S:
-    """Returns the state, which may be a plain tuple of its tensors.
+    """Checks a state, which may be a plain tuple of its tensors, and returns it as a named tuple.
 
     Args:
         state: the state to check; its tensors must have ``rows`` rows.
-        shapes: a state with the shape of each tensor without its rows; None for a tensor that is absent.
+        shapes: a state with the shape of each tensor without the batch dimension; None for an absent tensor.
 
     Raises:
-        ValueError: the state is of another kind, or a tensor has another shape or type; the message names what was
-            expected and what came.
+        ValueError: the state is of another kind, or a tensor has a wrong shape or dtype; the message gives the expected
+            and the actual value.
     """
     cls, kind = type(shapes), type(shapes).__name__
     expected = {name: shape and (rows, *shape) for name, shape in zip(cls._fields, shapes, strict=True)}

@@ -1,16 +1,16 @@
 """Reads a window of the latest positions by softmax, and all earlier ones through fast weights.
 
-With a window of w positions, the query at position p of a head reads the positions p - w < j <= p with the weights
-e_j = exp(q_p . k_j / sqrt(d_key) - c), where c is the largest of these exponents, and gets
+With a window of w positions, the query at position p of a head reads the positions p - w < j <= p with the weights e_j
+= exp(q_p . k_j / sqrt(d_key) - c), where c is the largest q_p . k_j / sqrt(d_key) among these positions. The output is
 
     y_p = (sum_j e_j v_j + g N_p) / (sum_j e_j + g n_p),  g = exp(min(u . q_p + b, 30))
 
-where N_p = W phi(q_p) and n_p = z . phi(q_p), with the W and z of the positions before the window
-(:mod:`fwp_fairseq.memories.window`); both are 0 if there are none.
+where N_p = W phi(q_p) and n_p = z . phi(q_p), with W and z of the positions before the window
+(:mod:`fwp_fairseq.memories.window`); both are 0 if there are no such positions.
 
-There are two implementations. ``native`` is compiled for CPUs, in float32 and float64; it keeps only its inputs
-for the backward, and reads keys and values from the storage of a decoder. ``reference`` computes blocks of w queries by
-matrix products in PyTorch, in any type and on any device.
+There are two implementations. ``native`` is compiled for CPUs, in float32 and float64. It keeps only its inputs for the
+backward pass, and can read keys and values from the storage of a decoder. ``reference`` computes blocks of w queries as
+matrix products in PyTorch, for any dtype and device.
 """
 
 import math
@@ -38,18 +38,19 @@ def read_window(
     places: Tensor | None = None,
     backend: str = "auto",
 ) -> Tensor:
-    """Computes y of the equation above, (B, T, H, d) in the type of q; all tensors are of one type.
+    """Computes y of the equation above, (B, T, H, d), in the dtype of q, which all tensors share.
 
     Args:
-        q: (B, T, H, d), the queries of the last T of S positions.
+        q: (B, T, H, d), the queries at the last T of S positions.
         k, v: (B, S, H, d); with ``places`` storage (P, 1, H, d).
-        sums: (B, F, H, d + 1), N and in the last column n, of the last F queries; None if nothing has left the window.
+        sums: (B, F, H, d + 1), N and, in the last column, n for the last F queries; None if nothing has left the
+            window.
         u, bias: (H, d) and (H,), the u and b of the gain g.
         size: w.
-        key_padding_mask: (B, S), True at positions that are not read. A query without any position to read gets an
-            arbitrary output.
-        places: (B, S) int32, the place in storage of position j of row b; only without gradients.
-        backend: auto, native, chunked or reference; the last two are the same in PyTorch.
+        key_padding_mask: (B, S), True at positions that are not read. If a query has no position to read, its output is
+            arbitrary.
+        places: (B, S) int32, the place of position j of row b in the storage; not differentiable.
+        backend: auto, native, chunked or reference; the last two are the same PyTorch code.
 
     Raises:
         ValueError: a tensor has a wrong shape, type or device.
@@ -126,7 +127,7 @@ def _in_blocks(
 
 
 def exponentials(scores: Tensor, hidden: Tensor | None) -> Tensor:
-    """Computes exp(score - largest score of the query), like scores; arbitrary for a query that reads nothing."""
+    """Computes exp(score - largest score of the query), shaped as scores; arbitrary for a query that reads nothing."""
     if hidden is not None:
         scores = scores.masked_fill(hidden, torch.finfo(scores.dtype).min)
     return (scores - scores.amax(-1, keepdim=True)).exp()
