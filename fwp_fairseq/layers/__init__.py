@@ -1,6 +1,6 @@
-"""Attention with fast weights in plain PyTorch: batch first, state in and out, no fairseq.
+"""Attention with fast weights in plain PyTorch, batch first and without fairseq; calls take and return a state.
 
-The attention of the fairseq models has the same memories behind fairseq's interface (:mod:`fwp_fairseq.modules`).
+The attention of the fairseq models uses the same memories with fairseq's interface (:mod:`fwp_fairseq.modules`).
 """
 
 from .attention import FastWeightAttention

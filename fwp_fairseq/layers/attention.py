@@ -1,4 +1,4 @@
-"""Multi-head attention with fast weights as a layer: the batch first, states in and out."""
+"""Multi-head attention with fast weights as a batch-first layer that takes and returns a state."""
 
 from typing import Any
 
@@ -14,40 +14,42 @@ from .memory_attention import MemoryAttention
 
 
 class FastWeightAttention(MemoryAttention):
-    """Attention whose memory has a fixed size, in place of all earlier keys and values.
+    """Attends with a memory of fixed size instead of all earlier keys and values.
 
-    With q, k, v projected from the input and phi the feature map, a position writes W <- W + v phi(k)^T under the rule
-    ``sum`` (``delta`` first subtracts beta times the old value of the key, ``gated`` lets everything decay,
-    ``gated_delta`` does both) and reads W phi(q), divided as the normaliser says (Schlag et al. 2021, Eq. 17-28;
-    docs/equations.md has all of them). :mod:`..memories` has the other memories. Queries are not scaled by d_key^-1/2.
+    With q, k and v projected from the input and phi the feature map, a position writes W <- W + v phi(k)^T under the
+    rule ``sum`` (``delta`` writes beta (v - old value of the key), under ``gated`` all earlier content decays, and
+    ``gated_delta`` combines both) and reads W phi(q), divided as the normaliser says (Schlag et al. 2021, Eq. 17-28;
+    docs/equations.md has all equations). For the other memories see :mod:`..memories`. Queries are not scaled by
+    d_key^-1/2.
 
-    Parameters: q_proj, k_proj, v_proj and out_proj with bias, named and initialised as in fairseq's attention; one
-    scale per head in ``qk_norm`` and one weight per value in ``output_norm``, if chosen; those of ``memory``; with
-    ``conv_size`` those of the short convolutions ``q_conv``, ``k_conv`` and ``v_conv``.
+    Parameters: q_proj, k_proj, v_proj and out_proj with bias, named and initialised as in fairseq's attention; if
+    chosen, one scale per head in ``qk_norm`` and one weight per value in ``output_norm``; those of ``memory``; with
+    ``conv_size``, those of the short convolutions ``q_conv``, ``k_conv`` and ``v_conv``.
 
     Args:
-        kind: the name of a kind of attention (:data:`..kinds.KINDS`), such as ``"delta"``; or all options of a site.
+        kind: the name of a kind of attention (:data:`..kinds.KINDS`), such as ``"delta"``, or all options of a site.
         embed_dim: width of input and output.
         num_heads: number of heads; d_key = d_value = embed_dim / num_heads.
-        causal: True for a decoder, in which a position reads after its own write; False for an encoder or for
-            cross-attention, where everything is written first.
+        causal: True for a decoder, in which a position reads right after its own write; False for an encoder or
+            cross-attention, in which everything is written first.
         source_dim: width of the source of cross-attention; embed_dim by default.
-        dropout: dropout on retrieved values.
-        options: the options in which the layer differs from the kind, e.g. ``window=8``, by the names of
+        dropout: dropout on the values that are read.
+        options: options that differ from those of the kind, for example ``window=8``, by their names in
             :mod:`..options`; docs/flags.md lists them.
 
     Raises:
         TypeError: an option has an unknown name.
-        ValueError: the kind is unknown or softmax, an option has an unknown value, the map cannot have this width, or
+        ValueError: the kind is unknown or softmax, an option has an invalid value, the map cannot have this width, or
             two options contradict each other.
 
-    Cost per position and head: d_dot d_value multiplications for a write, and as many for a read; up to 128 positions
-    the causal form computes the products of all pairs instead, which is cheaper. A state holds d_dot (d_value + 1)
-    numbers per head, however long the text.
+    Cost per position and head: d_dot d_value multiplications for a write, and as many for a read; up to 128 positions,
+    the causal form computes the products of all pairs instead, which is cheaper. A state has d_dot (d_value + 1)
+    numbers per head, for a text of any length.
 
-    Random features (favor, rfa) stay the same until ``set_num_updates(n)`` of the modules that have it is called, which
-    draws new ones for training unless ``directions`` are fixed. fairseq calls it before each update. Only the
-    directions that a state was written with can read it. Evaluation keeps one draw, which is saved with the module.
+    The random directions of the maps favor and rfa change only when ``set_num_updates(n)`` of the modules that have it
+    is called, which draws new ones for training unless ``directions`` is ``fixed``; fairseq calls it before each
+    update. A state can only be read with the directions with which it was written. Evaluation uses one fixed draw,
+    which is saved with the module.
     """
 
     def __init__(
@@ -69,7 +71,7 @@ class FastWeightAttention(MemoryAttention):
         self.dropout_module = nn.Dropout(dropout)
 
     def reset_parameters(self) -> None:
-        """Draws all parameters anew, also those that were on the meta device."""
+        """Initialises all parameters again, including those that were on the meta device."""
         reset_parts(self)
 
     def forward(
@@ -81,23 +83,23 @@ class FastWeightAttention(MemoryAttention):
         key_padding_mask: Tensor | None = None,
         return_state: bool = True,
     ) -> tuple[Tensor, State | None]:
-        """Writes ``source``, or x itself, on top of a state, and reads with every position of x.
+        """Writes ``source``, or x itself, to a state, and reads with every position of x.
 
         Args:
             x: (B, T, embed_dim).
             source: (B, S, source_dim), which cross-attention writes; only with ``causal=False``.
-            state: the state before the first position; None for an empty one. It is not modified; gradients reach it.
-            key_padding_mask: (B, S), bool, True at pads, which write nothing.
-            return_state: whether the state is needed; building it for a short input can cost more than the output.
+            state: the state before the first position; None for an empty one. It is not modified, but gets gradients.
+            key_padding_mask: (B, S), bool, True at padding, which writes nothing.
+            return_state: False to skip the state, which for a short input can cost more than the output.
 
         Returns:
             ``(out, state)``: out (B, T, embed_dim), and the state after the last write, a named tuple, in float32 for
-            half precision. The state of a matrix is W (B, H, d_dot, d_value) and z (B, H, d_dot) or None; with causal
-            convolutions also the conv_size - 1 latest projections. The state is None with both-ways passes or without
+            half precision. The state of a matrix is W (B, H, d_dot, d_value) and z (B, H, d_dot) or None; causal
+            convolutions add the conv_size - 1 latest projections. The state is None with both-ways passes or without
             ``return_state``.
 
         Raises:
-            ValueError: an input or the mask has a wrong shape or type, the state is of another kind or shape, or the
+            ValueError: an input or the mask has a wrong shape or dtype, the state is of another kind or shape, or this
                 attention takes no source or no state.
         """
         if source is not None and self.causal:
@@ -123,18 +125,18 @@ class FastWeightAttention(MemoryAttention):
         return self.output(out, x), None if held is None else self.join_state(held, history)
 
     def read(self, x: Tensor, state: State) -> Tensor:
-        """Reads from a state with x (B, T, embed_dim), and writes nothing; only with ``causal=False``."""
+        """Reads from a state with x (B, T, embed_dim), without writing; only with ``causal=False``."""
         if self.causal:
             raise ValueError("read is for attention with causal=False; causal attention writes what it reads with")
         if self.has_both_ways:
             raise ValueError("read is for attention with a state, which passes = 'both-ways' has not")
         self.check_input("x", x, self.embed_dim)
-        # This calls the module, so that hooks that get its parameters ready run; a source of no positions is written.
+        # This calls the module with an empty source, so that hooks that prepare its parameters run.
         nothing = x.new_empty(len(x), 0, self.source_dim)
         return self(x, nothing, state=state, return_state=False)[0]
 
     def step(self, x: Tensor, state: State | None = None) -> tuple[Tensor, State]:
-        """Continues causal attention by one position, x (B, embed_dim): (out (B, embed_dim), state)."""
+        """Processes one more position x (B, embed_dim) of causal attention; returns (out (B, embed_dim), state)."""
         if not self.causal:
             raise ValueError("step is for attention with causal=True; read takes the state that forward returned")
         out, state = self(x[:, None], state=state)
@@ -142,9 +144,9 @@ class FastWeightAttention(MemoryAttention):
 
 
 def checked_options(kind: str | SiteOptions, options: dict[str, Any], causal: bool) -> SiteOptions:
-    """Returns the options of a layer: those of the kind, and the given ones in place of them.
+    """Returns the options of a layer: those of the kind, updated with ``options``.
 
-    Raises TypeError for an unknown name, and ValueError for a wrong value or a contradiction.
+    Raises TypeError for an unknown name, and ValueError for an invalid value or a contradiction.
     """
     options = (known_kind(kind).options if isinstance(kind, str) else vars(kind)) | options
     for name, value in options.items():

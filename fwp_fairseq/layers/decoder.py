@@ -15,7 +15,7 @@ DecoderState = tuple[State, ...]
 
 
 class DecoderLayer(nn.Module):
-    """x + attention(norm(x)), then x + feed-forward(norm(x)): the Transformer's layer with the norms first."""
+    """Computes x + attention(norm(x)), then x + feed-forward(norm(x)): a pre-norm Transformer layer."""
 
     def __init__(self, kind: str, embed_dim: int, num_heads: int, ffn_dim: int, dropout: float, **attention: Any):
         super().__init__()
@@ -35,11 +35,11 @@ class DecoderLayer(nn.Module):
 
 
 class TiedEmbedding(nn.Embedding):
-    """Embeds tokens, int64, and computes logits (..., vocabulary) of outputs (..., embed_dim) by the same vectors."""
+    """Embeds int64 tokens; computes logits (..., vocabulary) from outputs (..., embed_dim) with the same vectors."""
 
     def reset_parameters(self) -> None:
         super().reset_parameters()
-        nn.init.normal_(self.weight, std=0.02)  # all logits begin close to 0
+        nn.init.normal_(self.weight, std=0.02)  # all logits start close to 0
 
     def forward(self, x: Tensor) -> Tensor:
         return F.linear(x, self.weight) if x.is_floating_point() else super().forward(x)
@@ -48,19 +48,19 @@ class TiedEmbedding(nn.Embedding):
 class FastWeightDecoder(nn.Module):
     """A decoder-only language model: token embedding, layers of attention and feed-forward, tied output.
 
-    It has no positional encoding, so a text may be of any length; under the delta and gated rules the state
-    depends on the order of the tokens. The state, whose size does not depend on the text, carries everything that was
-    read. Schlag et al. 2021 carry states through a text in this way, also without positions.
+    It has no positional encoding, so a text can have any length; under the delta and gated rules the state depends on
+    the order of the tokens. The state, whose size does not depend on the text, represents everything read so far.
+    Schlag et al. 2021 also carry states through a text in this way, without positions.
 
     Args:
-        kind: as in :class:`FastWeightAttention`, one whose writes depend on their order, such as ``"gated"``; or
+        kind: a kind of :class:`FastWeightAttention` whose writes depend on their order, such as ``"gated"``; or
             ``"softmax"``, the baseline, whose state grows with the text.
         vocabulary: number of tokens.
         embed_dim, num_heads: as in :class:`FastWeightAttention`.
         num_layers: number of layers.
         ffn_dim: inner width of the feed-forward part; 4 embed_dim by default.
-        dropout: after the embedding and each part of a layer, in training.
-        attention: further options of :class:`FastWeightAttention`.
+        dropout: dropout after the embedding and each part of a layer, in training.
+        attention: other options of :class:`FastWeightAttention`.
     """
 
     def __init__(
@@ -85,16 +85,16 @@ class FastWeightDecoder(nn.Module):
         self.norm = nn.LayerNorm(embed_dim)
 
     def reset_parameters(self) -> None:
-        """Draws all parameters anew, also those that were on the meta device."""
+        """Initialises all parameters again, including those that were on the meta device."""
         reset_parts(self)
 
     def forward(self, tokens: Tensor, state: DecoderState | None = None) -> tuple[Tensor, DecoderState]:
-        """Reads tokens (B, T), int64, on top of a state.
+        """Reads int64 tokens (B, T), continuing from a state.
 
         Returns:
             ``(logits, state)``: logits (B, T, vocabulary) of the token after each position, and the state of every
             layer after the last position. ``[layer.detach() for layer in state]`` cuts the gradient between two
-            segments of a text, and ``[layer.select(rows) for layer in state]`` reorders the rows of a batch.
+            segments of a text, and ``[layer.select(rows) for layer in state]`` reorders the rows of the batch.
         """
         if state is not None and len(state) != len(self.layers):
             raise ValueError(f"state of {len(state)} layers, expected one of {len(self.layers)}")
@@ -106,6 +106,6 @@ class FastWeightDecoder(nn.Module):
         return self.embedding(self.norm(x)), tuple(states)
 
     def step(self, token: Tensor, state: DecoderState | None = None) -> tuple[Tensor, DecoderState]:
-        """Reads one token (B,) on top of a state: (logits (B, vocabulary), state)."""
+        """Reads one token (B,), continuing from a state; returns (logits (B, vocabulary), state)."""
         logits, state = self(token[:, None], state)
         return logits[:, 0], state

@@ -1,4 +1,4 @@
-"""The parts of attention with a memory: projections, norms and one memory. Subclasses define the call."""
+"""Attention with a memory: projections, norms and one memory. Subclasses define the call."""
 
 import math
 
@@ -14,21 +14,21 @@ from .short_convolution import CONVOLVED, STATES, History
 
 
 class MemoryAttention(Projections):
-    """Projects inputs to queries, keys, values and gates of a memory, and the memory's output to the result.
+    """Projects inputs to the queries, keys, values and gates of a memory, and the memory's output to the result.
 
-    :class:`.attention.FastWeightAttention` is called as a layer, :class:`..modules.SiteAttention` as fairseq's
+    :class:`.attention.FastWeightAttention` is called like a layer, :class:`..modules.SiteAttention` like fairseq's
     attention. Inputs have the layout of the caller; tensors of heads are batch-first.
 
     Attributes:
-        State: the named tuple that one call hands to the next.
-        keeps_history: whether the state has the latest projections too, which causal convolutions read.
+        State: the named tuple that one call passes to the next.
+        keeps_history: True if the state also contains the latest projections, which causal convolutions read.
 
-    Parameters: those of the projections, of ``memory``, and of the chosen :mod:`.parts`, which have the names of their
-    options: one scale per head in ``qk_norm`` and one weight per value in ``output_norm``. A subclass sets
-    ``dropout_module``, which drops retrieved values.
+    Parameters: those of the projections, of ``memory``, and of the chosen :mod:`.parts`, each stored under the name of
+    its option: one scale per head in ``qk_norm`` and one weight per value in ``output_norm``. A subclass sets
+    ``dropout_module``, which drops elements of the values that are read.
 
     Args:
-        options: of the site, checked.
+        options: the options of the site, checked.
         embed_dim, num_heads, causal, source_dim: as in :class:`Projections`.
 
     Raises:
@@ -38,8 +38,8 @@ class MemoryAttention(Projections):
     def __init__(
         self, options: SiteOptions, embed_dim: int, num_heads: int, *, causal: bool, source_dim: int | None = None
     ):
-        # Random numbers are drawn in this order: features, then projections as fairseq's own module draws them, so that
-        # the same seed initialises both alike, then the rest of the memory.
+        # Random numbers are drawn in this order: features; then projections, in the order of fairseq's own module, so
+        # that the same seed initialises both alike; then the rest of the memory.
         features = Features(options, head_width(embed_dim, num_heads), num_heads)
         super().__init__(embed_dim, num_heads, causal=causal, source_dim=source_dim)
         self.options, self.has_both_ways = options, options.passes == "both-ways"
@@ -59,8 +59,8 @@ class MemoryAttention(Projections):
     def _variance(self) -> float:
         """Returns the variance of an entry of q and k at initialisation, for inputs of variance 1.
 
-        Xavier's weights have the variance 2 gain^2 / (inputs + outputs). With inputs of width C (queries) and S (keys)
-        an entry of q has the variance gain^2, and one of k gain^2 2 S / (S + C); this is their geometric mean.
+        Xavier weights have variance 2 gain^2 / (inputs + outputs). With inputs of width C (queries) and S (keys), an
+        entry of q has variance gain^2, and an entry of k has gain^2 2 S / (S + C); the result is their geometric mean.
         """
         return self.gain**2 * math.sqrt(2 * self.source_dim / (self.source_dim + self.embed_dim))
 
@@ -70,37 +70,37 @@ class MemoryAttention(Projections):
         return self.memory.features.feature_map
 
     def queries(self, x: Tensor, pads: Tensor | None = None, history: History | None = None) -> Tensor:
-        """Projects queries to (B, T, H, d_key); ``pads`` and ``history`` are those of :meth:`project`."""
+        """Projects x to queries (B, T, H, d_key); ``pads`` and ``history`` are as in :meth:`project`."""
         return self._changed("queries and keys", self.project("q", x, pads, history))
 
     def writes(
         self, source: Tensor, pads: Tensor | None = None, history: History | None = None
     ) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
-        """Projects keys and values, (B, S, H, d_key), and gates, (B, S, H), which are returned by name."""
+        """Projects to keys and values, (B, S, H, d_key), and to gates, (B, S, H), by name."""
         k = self._changed("queries and keys", self.project("k", source, pads, history))
         v = self.project("v", source, pads, history)
         return k, v, {name: self.swap_layout(part) for name, part in self.memory("parts", source).items()}
 
     def output(self, out: Tensor, x: Tensor) -> Tensor:
-        """Projects the outputs of heads, (B, T, H, d_value), to the result, in the layout and type of inputs x."""
+        """Projects the outputs of heads, (B, T, H, d_value), to the result, in the layout and dtype of the input x."""
         out = self._changed("output", out)
         out = self.swap_layout(out).reshape(x.shape).to(x.dtype)  # features are float32 where x is half
         return self.out_proj(self.dropout_module(out))
 
     def weights(self, q: Tensor, k: Tensor, key_padding_mask: Tensor | None = None) -> Tensor | None:
-        """Computes attention weights (B, H, T, S) of projected queries and keys; None for a fast net."""
+        """Computes attention weights (B, H, T, S) from projected queries and keys; None for a fast net."""
         q, k = (self._changed("queries and keys", x) for x in (q, k))
         return self.memory("weights", q, k, key_padding_mask)
 
     def _changed(self, place: str, x: Tensor) -> Tensor:
-        """Applies the chosen parts of a place (:mod:`.parts`) to x (B, L, H, d_key)."""
+        """Applies the chosen parts (:mod:`.parts`) for a place to x (B, L, H, d_key)."""
         for part in PARTS:
             if part.place == place and (module := getattr(self, part.option)) is not None:
                 x = module(x)
         return x
 
     def empty_state(self, rows: int, like: Tensor) -> State:
-        """Returns an empty state, for inputs of the type and device of ``like``."""
+        """Returns an empty state for inputs with the dtype and device of ``like``."""
         return zeros(self._state_shapes(), rows, like)
 
     def _state_shapes(self) -> State:
@@ -108,7 +108,7 @@ class MemoryAttention(Projections):
         return self.State(*self.memory.state_shapes(), *history)
 
     def split_state(self, state: State | None, rows: int) -> tuple[State | None, History]:
-        """Splits a state into that of the memory and the earlier projections; a state of None into None and nothing."""
+        """Splits a state into that of the memory and the earlier projections; a state of None gives None and {}."""
         if state is None:
             return None, {}
         state = checked(state, self._state_shapes(), rows)
@@ -116,5 +116,5 @@ class MemoryAttention(Projections):
         return self.memory.State(*state[:length]), dict(zip(CONVOLVED, state[length:], strict=False))
 
     def join_state(self, held: State, history: History) -> State:
-        """Joins the parts that :meth:`split_state` makes of a state."""
+        """Joins the two parts of a state that :meth:`split_state` returned."""
         return self.State(*held, *(history[name] for name in CONVOLVED)) if self.keeps_history else held

@@ -1,4 +1,4 @@
-"""Projections of multi-head attention, on which all attention of this package is built."""
+"""The projections of multi-head attention, which all attention in this package uses."""
 
 import math
 from functools import partial
@@ -11,7 +11,7 @@ from .short_convolution import CONVOLVED, History, ShortConvolution
 
 
 def head_width(embed_dim: int, num_heads: int) -> int:
-    """Returns d_key; ValueError if the heads cannot share the width."""
+    """Returns d_key; raises ValueError if the heads cannot share the width equally."""
     if num_heads < 1 or embed_dim % num_heads:
         raise ValueError(f"embed_dim = {embed_dim} is not divisible by num_heads = {num_heads}")
     return embed_dim // num_heads
@@ -20,15 +20,15 @@ def head_width(embed_dim: int, num_heads: int) -> int:
 class Projections(nn.Module):
     """Projects inputs to q, k and v of each head, and the outputs of the heads to the result.
 
-    A subclass defines the call. Its constructor makes its other parts, and then calls :meth:`start_projections`.
+    A subclass defines the call. Its constructor creates its other modules and then calls :meth:`start_projections`.
 
     Parameters: q_proj, k_proj, v_proj and out_proj with bias, named and initialised as in fairseq's attention; with
-    ``conv_size`` those of the short convolutions ``q_conv``, ``k_conv`` and ``v_conv``.
+    ``conv_size``, those of the short convolutions ``q_conv``, ``k_conv`` and ``v_conv``.
 
     Args:
         embed_dim: width of input and output.
         num_heads: number of heads; d_key = d_value = embed_dim / num_heads.
-        causal: whether each position reads only what was written up to it; then there is no source.
+        causal: True if each position reads only itself and earlier positions; there is no source then.
         source_dim: width of the input of keys and values; embed_dim by default.
 
     Raises:
@@ -42,7 +42,8 @@ class Projections(nn.Module):
             raise ValueError(f"source_dim = {source_dim} contradicts causal = True, which has no source; expected None")
         self.embed_dim, self.num_heads = embed_dim, num_heads
         self.source_dim, self.causal = source_dim or embed_dim, causal
-        # The gain of Xavier's rule for q, k and v, as in fairseq: smaller if all three have the same input width.
+        # The gain of the Xavier initialisation of q, k and v, as in fairseq: smaller if all three have the same input
+        # width.
         self.gain = 1 / math.sqrt(2) if self.source_dim == embed_dim else 1.0
         self.k_proj = nn.Linear(self.source_dim, embed_dim)
         self.v_proj = nn.Linear(self.source_dim, embed_dim)
@@ -50,7 +51,7 @@ class Projections(nn.Module):
         self.out_proj = nn.Linear(embed_dim, embed_dim)
 
     def start_projections(self, conv_size: int | None = None) -> None:
-        """Initialises the projections, now and whenever they are reset, and adds convolutions if there is a size."""
+        """Initialises the projections, now and at each reset, and adds convolutions if ``conv_size`` is given."""
         for name in CONVOLVED:
             conv = None if conv_size is None else ShortConvolution(self.embed_dim, conv_size, self.causal)
             self.register_module(f"{name}_conv", conv)
@@ -63,10 +64,10 @@ class Projections(nn.Module):
 
         Args:
             name: ``q``, ``k`` or ``v``.
-            x: (B, L, width), or with :meth:`swap_layout` in another order.
-            pads: (B, L), True at pads; only convolutions need it.
-            history: the projections before x, by name, which convolutions read, or without an entry if there are none.
-                They are replaced by those before the next positions.
+            x: (B, L, width), or another order that :meth:`swap_layout` converts.
+            pads: (B, L), True at padding; only convolutions need it.
+            history: the projections before x, by name, which convolutions read; no entry if there are none. The call
+                replaces them with those before the next positions.
         """
         y, conv = self.get_submodule(f"{name}_proj")(x), getattr(self, f"{name}_conv")
         if conv is not None:
@@ -74,21 +75,21 @@ class Projections(nn.Module):
             y = self.swap_layout(y)
             if after is not None and history is not None:
                 history[name] = after
-        # The heads are split in the layout of the projection, so that its gradient comes in this layout too.
+        # The heads are split in the layout of the projection, so that its gradient has this layout too.
         return self.swap_layout(y.unflatten(-1, (self.num_heads, self.head_dim)))
 
     def swap_layout(self, x: Tensor) -> Tensor:
-        """Brings a tensor from the layout of the caller to (B, L, ...), or back. Here both are the same."""
+        """Converts a tensor from the layout of the caller to (B, L, ...), or back. Here both are the same."""
         return x
 
     @staticmethod
     def check_input(name: str, x: Tensor, width: int) -> None:
-        """Raises ValueError, which names the tensor, unless x has three dimensions, the last one of this width."""
+        """Raises ValueError, which names the tensor, unless x has three dimensions and its last one is ``width``."""
         if x.dim() != 3 or x.shape[2] != width:
             raise ValueError(f"{name} is of shape {tuple(x.shape)}, expected 3 dimensions, the last one of {width}")
 
     def check_mask(self, mask: Tensor | None, source: Tensor) -> None:
-        """Raises ValueError unless a mask of pads is bool, and (B, S) as the source is."""
+        """Raises ValueError unless a padding mask is bool and has the shape (B, S) of the source."""
         if mask is None:
             return
         shape = tuple(self.swap_layout(source).shape[:2])

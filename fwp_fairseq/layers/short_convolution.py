@@ -1,4 +1,4 @@
-"""Short convolutions on the queries, keys and values of self-attention."""
+"""Short convolutions over the queries, keys and values of self-attention."""
 
 from collections import namedtuple
 
@@ -11,23 +11,23 @@ from ..ops.state import registered
 
 # The projections that have a convolution.
 CONVOLVED = ("q", "k", "v")
-# The projections before the positions of a call, by the names of CONVOLVED: (B, size - 1, C).
+# The projections at the positions before a call, by the names in CONVOLVED: (B, size - 1, C).
 History = dict[str, Tensor]
 
 
 class ShortConvolution(nn.Conv1d):
-    """A depthwise convolution over positions (the short convolution of Gated DeltaNet, Yang et al. 2025).
+    """Applies a depthwise convolution over positions (the short convolution of Gated DeltaNet, Yang et al. 2025).
 
         y_t = sum_i w_i x_{t - size + 1 + i}    (causal)
         y_t = sum_i w_i x_{t - size // 2 + i}   (symmetric, of odd size)
 
-    with one weight w_i in each of the C coordinates, i = 0 .. size - 1, and x = 0 outside of the sequence and at pads.
-    It starts as the identity, and has no bias.
+    with one weight w_i for each of the C coordinates, i = 0 .. size - 1, and x = 0 outside the sequence and at padding.
+    It starts as the identity and has no bias.
 
     Args:
         width: C.
-        size: number of positions that are summed; a symmetric convolution of an even size sums one less.
-        causal: whether a position reads only itself and earlier ones.
+        size: number of positions that are summed; with an even size, a symmetric convolution sums one fewer.
+        causal: True if a position reads only itself and earlier ones.
     """
 
     def __init__(self, width: int, size: int, causal: bool):
@@ -44,15 +44,15 @@ class ShortConvolution(nn.Conv1d):
     def forward(
         self, x: Tensor, before: Tensor | None = None, pads: Tensor | None = None
     ) -> tuple[Tensor, Tensor | None]:
-        """Convolves positions.
+        """Convolves x over its positions.
 
         Args:
             x: (B, T, C).
             before: (B, size - 1, C), the inputs before the first position; None for zeros.
-            pads: (B, T), True at pads, which may be on either side of a row.
+            pads: (B, T), True at padding, which may be on either side of a row.
 
         Returns:
-            ``(y, after)``: y (B, T, C), and the last size - 1 inputs, without pads; None if it is not causal.
+            ``(y, after)``: y (B, T, C), and the last size - 1 inputs without padding; None if not causal.
         """
         if pads is not None:
             x = x.masked_fill(pads[..., None], 0)
@@ -65,7 +65,7 @@ class ShortConvolution(nn.Conv1d):
             after = wide[:, x.shape[1] :]
         else:
             count = torch.arange(1, x.shape[1] + 1, device=x.device)
-            end = count.masked_fill(pads, 0).amax(1)  # one past the last position that is no pad
+            end = count.masked_fill(pads, 0).amax(1)  # one past the last position without padding
             at = end[:, None] + torch.arange(size - 1, device=x.device)
             after = wide.gather(1, at[..., None].expand(-1, -1, x.shape[2]))
         return (self._convolved(wide) if x.shape[1] else x), after.to(state_type(x.dtype))
@@ -79,6 +79,6 @@ def _with_history(state: type[State]) -> type[State]:
     return registered(namedtuple(f"Convolved{state.__name__}", fields, module=__name__))
 
 
-# The state of a causal layer with convolutions, by the state of its memory: the memory's tensors, then the history.
+# For each memory's state, the state of a causal layer with convolutions: the memory's tensors, then the history.
 STATES = {cls: _with_history(cls) for cls in dict.fromkeys(memory.State for memory in MEMORIES)}
 globals().update({cls.__name__: cls for cls in STATES.values()})  # so that pickle finds them

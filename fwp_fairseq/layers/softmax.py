@@ -1,4 +1,4 @@
-"""Softmax attention with the interface of the layers with fast weights: the baseline to compare them with."""
+"""Softmax attention with the interface of the fast-weight layers, as a baseline."""
 
 from typing import NamedTuple
 
@@ -12,7 +12,7 @@ from .projections import Projections
 
 @states.registered
 class KeysAndValues(NamedTuple):
-    """Holds all that was written: k and v (B, H, S, d_key), and pads (B, S), True at positions that are not read."""
+    """Holds everything written: k and v (B, H, S, d_key), and pads (B, S), True at positions that are not read."""
 
     k: Tensor
     v: Tensor
@@ -20,10 +20,10 @@ class KeysAndValues(NamedTuple):
 
 
 class SoftmaxAttention(Projections):
-    """Computes softmax(q K^T / sqrt(d_key)) V (Vaswani et al. 2017) in place of :class:`FastWeightAttention`.
+    """Computes softmax(q K^T / sqrt(d_key)) V (Vaswani et al. 2017) with the interface of :class:`FastWeightAttention`.
 
-    It is called in the same way, and has the same names and initialisation of the projections. Its state holds every
-    key and value: 2 d_key numbers per head and position, all of which a position reads.
+    The projections have the same names and initialisation. The state contains all keys and values, 2 d_key numbers per
+    head and position, all of which every position reads.
 
     Args:
         embed_dim, num_heads, causal, source_dim: as in :class:`FastWeightAttention`.
@@ -55,10 +55,10 @@ class SoftmaxAttention(Projections):
         key_padding_mask: Tensor | None = None,
         return_state: bool = True,
     ) -> tuple[Tensor, KeysAndValues | None]:
-        """Writes ``source``, or x itself, behind a state, and reads with every position of x.
+        """Appends ``source``, or x itself, to a state, and reads with every position of x.
 
-        Shapes, masks and results are those of :meth:`FastWeightAttention.forward`. A position before which there are
-        only pads reads zeros.
+        Shapes, masks and results are those of :meth:`FastWeightAttention.forward`. A position that sees only padding
+        reads zeros.
         """
         if source is not None and self.causal:
             raise ValueError("source is given to causal attention, expected None: it writes its own input")
@@ -75,13 +75,13 @@ class SoftmaxAttention(Projections):
         return self._attend(x, after), after if return_state else None
 
     def read(self, x: Tensor, state: KeysAndValues) -> Tensor:
-        """Reads from a state with x (B, T, embed_dim), and writes nothing; only with ``causal=False``."""
+        """Reads from a state with x (B, T, embed_dim), without writing; only with ``causal=False``."""
         if self.causal:
             raise ValueError("read is for attention with causal=False; causal attention writes what it reads with")
         return self._attend(x, state)
 
     def step(self, x: Tensor, state: KeysAndValues | None = None) -> tuple[Tensor, KeysAndValues]:
-        """Continues causal attention by one position, x (B, embed_dim): (out (B, embed_dim), state)."""
+        """Processes one more position x (B, embed_dim) of causal attention; returns (out (B, embed_dim), state)."""
         if not self.causal:
             raise ValueError("step is for attention with causal=True; read takes the state that forward returned")
         out, state = self(x[:, None], state=state)
@@ -98,7 +98,7 @@ class SoftmaxAttention(Projections):
             visible = visible & visible.new_ones(targets, sources).tril(sources - targets)
         some = visible.any(-1, keepdim=True)
         dropout = self.dropout if self.training else 0.0
-        # Softmax has no value for a query that sees nothing: it reads everything, and the result is multiplied by 0.
+        # Softmax is undefined for a query that sees nothing, so it reads everything and the result is multiplied by 0.
         read = scaled_dot_product_attention(
             self._heads("q", x), state.k, state.v, attn_mask=visible | ~some, dropout_p=dropout
         )

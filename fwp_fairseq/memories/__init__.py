@@ -1,7 +1,7 @@
 """Memories of attention, one in each file; :data:`MEMORIES` lists the subclasses of :class:`.memory.Memory`.
 
-:mod:`.matrix` is one fast weight matrix per head, :mod:`.window` a window of the latest positions with a matrix for all
-earlier ones, and :mod:`.fast_nets` are nets whose weights are written at every position.
+:mod:`.matrix` is one fast weight matrix per head, :mod:`.window` is a window of the latest positions with a matrix for
+all earlier ones, and :mod:`.fast_nets` are nets whose weights are written at every position.
 """
 
 import importlib
@@ -28,5 +28,5 @@ MEMORIES: list[type[Memory]] = _with_subclasses(Memory)[1:]
 
 
 def every_row() -> list[Option]:
-    """Returns the rows of the options that memories have, each once."""
+    """Returns the option rows of all memories, without duplicates."""
     return list({row.name: row for memory in MEMORIES for row in memory.rows()}.values())

@@ -1,4 +1,4 @@
-"""Learned decay of the gated delta rule."""
+"""The learned decay of the gated delta rule."""
 
 import math
 
@@ -9,21 +9,22 @@ from torch import Tensor, nn
 from ..numerics import state_type
 from .start import small, start
 
-# Roughly the number of positions that the first and the last head remember at first; other heads lie between them.
+# The approximate number of positions that the first and the last head remember at initialisation; the others lie
+# between.
 SHORTEST, LONGEST = 100, 1000
 
 
 class Decay(nn.Module):
-    """alpha = exp(-A_h softplus(w_h . x + b_h)) of every head h, one number per position, in (0, 1].
+    """Computes alpha = exp(-A_h softplus(w_h . x + b_h)) for every head h, one number per position, in (0, 1].
 
-    This is the form of Yang, Kautz and Hatamizadeh 2025 ("Gated Delta Networks"), which have it from Mamba2 (Dao and Gu
-    2024). A_h > 0 is learned as its logarithm, ``log_rate``, which starts as 0. b_h starts so that with w . x = 0 the
-    content decays over n positions by exp(-n / span). The spans of the heads are spaced evenly on a logarithmic scale
-    from 100 to 1000 positions, so that every head remembers a sentence. In the paper's code spans start at random, most
-    of them below 100.
+    This form is from Yang, Kautz and Hatamizadeh 2025 ("Gated Delta Networks"), who took it from Mamba2 (Dao and Gu
+    2024). A_h > 0 is learned as its logarithm, ``log_rate``, which starts at 0. b_h starts at a value for which, if w .
+    x = 0, content decays by exp(-n / span) over n positions. The initial spans of the heads are spaced evenly on a
+    logarithmic scale from 100 to 1000 positions, so that every head remembers a sentence. In the paper's code, initial
+    spans are random, and most are below 100.
 
     Args:
-        source_dim: width of x, the input of the keys.
+        source_dim: width of x, from which the keys are projected.
         num_heads: number of heads.
     """
 
@@ -37,7 +38,7 @@ class Decay(nn.Module):
         nn.init.zeros_(self.log_rate)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Computes alpha (..., num_heads) of x (..., source_dim); in float32, as half precision rounds most to 1."""
+        """Computes alpha (..., num_heads) from x (..., source_dim); in float32, as half precision rounds most to 1."""
         logits = self.proj(x)
         logits, log_rate = (y.to(state_type(logits.dtype)) for y in (logits, self.log_rate))
         return torch.exp(-log_rate.exp() * F.softplus(logits))

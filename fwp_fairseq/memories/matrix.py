@@ -13,13 +13,13 @@ from .memory import Memory, Parts, Sizes
 
 
 class Matrix(Memory):
-    """One matrix per head: W <- W + v phi(k)^T, or as the site's update rule says, and the output W phi(q).
+    """Stores keys and values in one matrix per head, W <- W + v phi(k)^T (or another update rule), and reads W phi(q).
 
-    The site's normaliser says which features or outputs are divided.
+    The normaliser of the site determines whether features or outputs are divided, and by what.
 
-    State: ``FastWeights(W, z)``, W (B, H, d_dot, d_key) and the normaliser z (B, H, d_dot), None where outputs are not
-    normalised. With bidirectional passes half of the heads go backwards; such a memory reads one whole input and has no
-    state.
+    State: ``FastWeights(W, z)``, with W (B, H, d_dot, d_key) and the normaliser z (B, H, d_dot), or None if outputs are
+    not normalised. With bidirectional passes, half of the heads go backwards; such a memory reads one complete input
+    and has no state.
     """
 
     def __init__(self, options: Options, features: Features, sizes: Sizes):
@@ -47,7 +47,7 @@ class Matrix(Memory):
         )
 
     def weights(self, q: Tensor, k: Tensor, key_padding_mask: Tensor | None = None) -> Tensor:
-        """Computes the products phi(q).phi(k), (B, H, T, S), divided by their sum over the positions that are read."""
+        """Computes phi(q).phi(k), (B, H, T, S), divided by the sum over all positions that the query reads."""
         with without_autocast(q):
             gram = self.features.products(q, k)
             if key_padding_mask is not None:

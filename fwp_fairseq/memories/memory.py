@@ -15,9 +15,9 @@ from .features import Features
 from .start import small, start
 from .window_cache import WindowCache
 
-# Gates and other inputs of each position beside q, k and v, by name; (B, L, H) or (B, L, H, width).
+# Gates and other inputs of each position, apart from q, k and v, by name; (B, L, H) or (B, L, H, width).
 Parts = dict[str, Tensor]
-# The result of a step of decoding, from which the next one continues: a state, or a cache of lazy decoding.
+# The result of a decoding step, from which the next step continues: a state, or a cache of lazy decoding.
 Held = State | Cache | WindowCache
 
 
@@ -25,11 +25,11 @@ class Sizes(NamedTuple):
     """The sizes of an attention site.
 
     Attributes:
-        inputs: width of the input of keys and values.
+        inputs: width of the input from which keys and values are projected.
         heads: number of heads.
-        d_key: width of a head: of its queries, keys, values and output.
-        causal: True if a position reads after its own write, False if it reads after everything is written.
-        gain: the gain of Xavier's initialisation of the site's projections.
+        d_key: width of the queries, keys, values and outputs of a head.
+        causal: True if a position reads right after its own write, False if it reads after everything has been written.
+        gain: the gain of the Xavier initialisation of the site's projections.
     """
 
     inputs: int
@@ -40,22 +40,22 @@ class Sizes(NamedTuple):
 
 
 class Memory(nn.Module):
-    """Writes keys with values, and reads with queries; one for each site of attention.
+    """Writes key-value pairs and reads with queries; each attention site has one memory.
 
     A subclass defines :attr:`State`, the named tuple that it carries from one call to the next, :meth:`state_shapes`,
-    :meth:`attend`, and :meth:`weights` if its output is a weighted sum of values. One that decodes lazily also defines
-    :meth:`_step`, and for cross-attention :meth:`_write` and :meth:`_read`. Flags, layers and models find it by
-    :meth:`rows`, the options that it adds to the table, :meth:`chosen_by` and :meth:`contradictions`.
+    :meth:`attend`, and :meth:`weights` if its output is a weighted sum of values. If it decodes lazily, it also defines
+    :meth:`_step` and, for cross-attention, :meth:`_write` and :meth:`_read`. Flags, layers and models find it through
+    :meth:`rows` (the options that it adds to the table), :meth:`chosen_by` and :meth:`contradictions`.
 
-    Callers run these methods by a call of the module, ``memory("attend", q, k, v, parts)``: hooks that get parameters
-    ready (pruning, weight norm, FSDP) run before a call and not before a method.
+    Callers run these methods by calling the module, ``memory("attend", q, k, v, parts)``, because hooks that prepare
+    parameters (pruning, weight norm, FSDP) run before a call but not before a method.
 
-    Parameters: ``beta_proj`` gives every rule but the sum rule one write strength per head and position, from the input
-    of the keys; ``decay`` gives the gated delta rule its alpha. ``features`` has those of learned maps.
+    Parameters: ``beta_proj`` computes one beta per head and position from the input of the keys, for every rule except
+    the sum rule; ``decay`` computes alpha for the gated delta rule; ``features`` has the parameters of learned maps.
 
     Attributes:
-        accumulates_keys: whether the memory sums its keys, as the normaliser ``attention`` needs.
-        slow: the projection that computes the further parts of a fast net; None in other memories.
+        accumulates_keys: whether the memory sums its keys, as the normaliser ``attention`` requires.
+        slow: the projection that computes the additional parts of a fast net; None in other memories.
     """
 
     State: ClassVar[Any] = FastWeights
@@ -65,7 +65,7 @@ class Memory(nn.Module):
         super().__init__()
         self.options, self.features, self.sizes = options, features, sizes
         strengths = STRENGTHS[options.update_rule]
-        # The write strengths of the delta rules' papers have no bias; the gate of Peng et al. has one.
+        # In the papers, the write strengths of the delta rules have no bias, and the gate of Peng et al. has one.
         bias = options.update_rule == "gated"
         self.beta_proj = nn.Linear(sizes.inputs, sizes.heads, bias=bias) if "beta" in strengths else None
         self.decay = Decay(sizes.inputs, sizes.heads) if "alpha" in strengths else None
@@ -73,43 +73,43 @@ class Memory(nn.Module):
 
     @classmethod
     def rows(cls) -> tuple[Option, ...]:
-        """Returns the rows of the options that choose this memory or are read by it alone."""
+        """Returns the rows of the options that choose this memory or that only this memory reads."""
         return ()
 
     @classmethod
     def chosen_by(cls, options: Options) -> str | None:
-        """Returns the name of the option that chooses this memory; None if it is not chosen."""
+        """Returns the name of the option that chooses this memory, or None if it is not chosen."""
         return None
 
     @classmethod
     def contradictions(cls, options: Options) -> Iterator[Contradiction]:
-        """Yields the contradictions between this memory and other options; ``options`` choose this memory."""
+        """Yields the contradictions between this memory, which ``options`` choose, and other options."""
         yield from ()
 
     @classmethod
     def resolved(cls, options: Options) -> dict[str, str | int]:
-        """Returns the numbers that this memory uses where options are None, by the names of the options."""
+        """Returns the values that this memory uses for options that are None, by option name."""
         return {}
 
     def map_entries(self) -> set[str]:
-        """Returns the names of those entries of the state dict that belong to the feature map."""
+        """Returns the names of the entries of the state dict that belong to the feature map."""
         return {name for name in self.state_dict() if name.startswith("features.")}
 
     def net_entries(self) -> set[str]:
-        """Returns the names of those entries of the state dict that belong to a fast net; none for other memories."""
+        """Returns the names of the entries of the state dict that belong to a fast net; none for other memories."""
         return set()
 
     def forward(self, method: str, *arguments: Any, **named: Any) -> Any:
-        """Runs a method by its name, after the hooks of the module."""
+        """Runs the method with this name, after the hooks of the module."""
         return getattr(self, method)(*arguments, **named)
 
     def start_strengths(self) -> None:
-        """Initialises the write strengths: as in the paper's code, beta starts near a half."""
+        """Initialises the projection of beta so that beta starts near 1/2, as in the paper's code."""
         if self.beta_proj is not None:
             start(self.beta_proj, small)
 
     def parts(self, x: Tensor) -> Parts:
-        """Computes gates (..., H), and further parts (..., H, width), from the input of the keys (..., inputs)."""
+        """Computes gates (..., H) and additional parts (..., H, width) from the input of the keys (..., inputs)."""
         parts = {}
         if self.beta_proj is not None:
             logits = self.beta_proj(x)
@@ -130,15 +130,15 @@ class Memory(nn.Module):
         state: State | None = None,
         return_state: bool = False,
     ) -> tuple[Tensor, State | None]:
-        """Writes k, v and parts on top of a state, and reads with q.
+        """Writes k and v to a state, and reads with q.
 
         Args:
-            q, k: (B, T, H, d_key) and (B, S, H, d_key), projected, before the feature map.
+            q, k: (B, T, H, d_key) and (B, S, H, d_key), projected but before the feature map.
             v: (B, S, H, d_key).
-            parts: those of :meth:`parts`, with the batch first.
-            key_padding_mask: (B, S), True at pads, which write nothing.
+            parts: the result of :meth:`parts`, batch first.
+            key_padding_mask: (B, S), True at padding, which writes nothing.
             state: the state before the first position; None for an empty one. It is not modified.
-            return_state: whether the state after the last write is needed.
+            return_state: True to return the state after the last write.
 
         Returns:
             ``(out, state)``: out (B, T, H, d_key), and the state after the last write, or None.
@@ -150,11 +150,11 @@ class Memory(nn.Module):
         return None
 
     def state_shapes(self) -> State:
-        """Returns the shape of each tensor of a state without its rows; None for an absent tensor."""
+        """Returns the shape of each tensor of a state, without the batch dimension; None for an absent tensor."""
         raise NotImplementedError
 
     def empty_state(self, rows: int, like: Tensor) -> State:
-        """Returns an empty state, for inputs of the type and device of ``like``."""
+        """Returns an empty state for inputs with the dtype and device of ``like``."""
         return zeros(self.state_shapes(), rows, like)
 
     def decodes_lazily(self, k: Tensor) -> bool:
@@ -164,10 +164,10 @@ class Memory(nn.Module):
     def step(
         self, held: Held | None, q: Tensor, k: Tensor, v: Tensor, parts: Parts, key_padding_mask: Tensor | None = None
     ) -> tuple[Tensor, Held]:
-        """Writes T positions, one after the other, and reads after each of them.
+        """Writes T positions one after another, and reads after each.
 
         Args:
-            held: the result of the last step; None at first. A step writes into a cache, so each result can be
+            held: the result of the previous step; None in the first. A step modifies a cache, so each result can be
                 continued only once.
             q, k, v, parts, key_padding_mask: as in :meth:`attend`, with as many queries as keys.
 
@@ -179,14 +179,14 @@ class Memory(nn.Module):
         return self.attend(q, k, v, parts, key_padding_mask=key_padding_mask, state=held, return_state=True)
 
     def write(self, k: Tensor, v: Tensor, parts: Parts, *, key_padding_mask: Tensor | None, rows: Tensor) -> Held:
-        """Writes whole sources, (N, S, ...), for :meth:`read`; row r will read source ``rows[r]`` (R, int32)."""
+        """Writes complete sources, (N, S, ...), for :meth:`read`; row r will read source ``rows[r]`` (R, int32)."""
         if self._is_lazy(None, k):
             return self._write(k, v, parts, key_padding_mask, rows)
         q = k[:, :0]
         return select(self.attend(q, k, v, parts, key_padding_mask=key_padding_mask, return_state=True)[1], rows)
 
     def read(self, held: Held, q: Tensor) -> Tensor:
-        """Reads with q (R, T, H, d_key) from what :meth:`write` returned, or from a state; nothing is written."""
+        """Reads with q (R, T, H, d_key) from the result of :meth:`write` or from a state, without writing."""
         if self._is_lazy(held, q):
             return self._read(held, q)
         k = q[:, :0]
@@ -194,7 +194,7 @@ class Memory(nn.Module):
         return self.attend(q, k, q.new_empty(*k.shape[:3], self.sizes.d_key), strengths, state=held)[0]
 
     def _is_lazy(self, held: Held | None, k: Tensor) -> bool:
-        """Returns True if decoding from ``held`` (None at first) is lazy; lazy decoding cannot be differentiated."""
+        """Returns True if decoding from ``held`` (None at first) is lazy, which cannot be differentiated."""
         if held is None:
             return not torch.is_grad_enabled() and self.decodes_lazily(k)
         if isinstance(held, self.State):

@@ -1,4 +1,4 @@
-"""Initialises parameters in a way that does not depend on the order in which modules are reset."""
+"""Initialises parameters independently of the order in which modules are reset."""
 
 from collections.abc import Callable
 from functools import partial
@@ -7,9 +7,9 @@ from torch import nn
 
 
 def start(linear: nn.Linear, draw: Callable[[nn.Linear], None]) -> None:
-    """Initialises a linear layer by ``draw``, and lets its ``reset_parameters`` do so too.
+    """Initialises a linear layer with ``draw``, now and whenever its ``reset_parameters`` is called.
 
-    The layer stays an ``nn.Linear``, because some tools of PyTorch (dynamic quantisation) look for that very type.
+    The layer stays an ``nn.Linear``, because some PyTorch tools (dynamic quantisation) look for exactly this type.
     """
     linear.reset_parameters = partial(_reset, linear, draw)
     draw(linear)
@@ -21,7 +21,7 @@ def _reset(linear: nn.Linear, draw: Callable[[nn.Linear], None]) -> None:
 
 
 def xavier(linear: nn.Linear, gain: float = 1.0) -> None:
-    """Draws the weights by Xavier's rule; a bias stays as it is."""
+    """Draws the weights with Xavier initialisation; leaves the bias unchanged."""
     nn.init.xavier_uniform_(linear.weight, gain=gain)
 
 
@@ -33,7 +33,7 @@ def small(linear: nn.Linear) -> None:
 
 
 def reset_parts(module: nn.Module) -> None:
-    """Resets every module inside of ``module``, also those that were on the meta device."""
+    """Resets every module inside ``module``, including those that were on the meta device."""
     for part in module.modules():
         if part is not module and hasattr(part, "reset_parameters"):
             part.reset_parameters()

@@ -1,14 +1,14 @@
-"""A window of the latest positions of causal attention, read by softmax, with fast weights for all earlier ones.
+"""A window of the latest positions, read by softmax, with fast weights for all earlier ones; for causal attention.
 
-With a window of w positions, a query at position t reads positions t - w + 1 .. t as softmax attention does, and those
-before them through features phi, whose products are multiplied by a learned gain:
+With a window of w positions, a query at position t reads positions t - w + 1 .. t (near) as softmax attention does, and
+earlier ones (far) through features phi, whose products are multiplied by a learned gain g:
 
     y_t = (sum_near e_j v_j + g sum_far phi(q_t).phi(k_j) v_j) / (sum_near e_j + g sum_far phi(q_t).phi(k_j))
     e_j = exp(q_t . k_j / sqrt(d_key) - c),  c the largest such exponent in the window,  g = exp(min(u . q_t + b, 30))
 
-This is the hybrid of Zhang et al. 2025 ("LoLCATs"), whose gain does not depend on the query. The far sums are a matrix
-W and a vector z, as without a window, into which a position is written when it leaves the window.
-:mod:`fwp_fairseq.ops.window` reads both. Pads are no positions: they take no place in the window.
+This is the hybrid attention of Zhang et al. 2025 ("LoLCATs"), except that their gain does not depend on the query. The
+far sums are a matrix W and a vector z, as without a window; a position is written into them when it leaves the window.
+:mod:`fwp_fairseq.ops.window` reads both. Padding takes no place in the window.
 """
 
 import math
@@ -32,11 +32,11 @@ from .window_cache import WindowCache
 
 @states.registered
 class WindowState(NamedTuple):
-    """State of causal attention with a window.
+    """The state of causal attention with a window.
 
     Attributes:
-        k, v: (B, w, H, d_key), the keys and values of the w latest positions, the latest at the end.
-        present: (B, w), 1 at positions, 0 where there are fewer than w.
+        k, v: (B, w, H, d_key), the keys and values of the w latest positions, the latest last.
+        present: (B, w), 1 at positions, and 0 at unused entries if there are fewer than w positions.
         W: (B, H, d_dot, d_key + 1), the fast weights of all earlier positions; the last column is z.
     """
 
@@ -47,12 +47,12 @@ class WindowState(NamedTuple):
 
 
 class _Positions(NamedTuple):
-    """Keys and values of a state, if there is one, and of a call: each row has the state's w positions, new ones, pads.
+    """Keys and values of a state, if any, and of a call: each row has the w positions of the state, new ones, padding.
 
     Attributes:
         k, v: (B, S, H, d_key).
         absent: (B, S), True at entries that are not read; None if all are read.
-        last: (B, w), the indices of the w latest positions, below 0 where there are fewer; None without pads.
+        last: (B, w), the indices of the w latest positions, negative if there are fewer; None without padding.
     """
 
     k: Tensor
@@ -62,12 +62,12 @@ class _Positions(NamedTuple):
 
 
 class Window(Memory):
-    """A window of the latest positions in front of a matrix.
+    """Reads the latest positions by softmax, and all earlier ones through a matrix.
 
-    Parameters: ``weight`` (heads, d_key), u, and ``bias`` (heads,), b, which start as 0; those of the features.
+    Parameters: u, in ``weight`` (heads, d_key), and b, in ``bias`` (heads,), which start at 0; those of the features.
 
-    Cost per position and head: 2 w d_key multiplications in addition to those of the fast weights, which positions
-    up to the w-th do not need. A state holds 2 w d_key numbers more per head, and w for all heads.
+    Cost per position and head: 2 w d_key multiplications in addition to those of the fast weights, which the first w
+    positions do not need. A state has 2 w d_key additional numbers per head, and w for all heads together.
     """
 
     State = WindowState
@@ -114,7 +114,7 @@ class Window(Memory):
             return v, (state or self.empty_state(len(q), q)) if return_state else None
         with without_autocast(q):
             order = None
-            if not _pads_are_behind(key_padding_mask):  # positions are sorted so, and the outputs are sorted back
+            if not _pads_are_behind(key_padding_mask):  # sort positions so, and sort the outputs back
                 order = key_padding_mask.to(torch.uint8).argsort(dim=1, stable=True)
                 q, k, v = (_ordered(x, order) for x in (q, k, v))
             positions = self._positions(k, v, key_padding_mask, state)
@@ -139,15 +139,15 @@ class Window(Memory):
         return _Positions(k, v, absent, last)
 
     def _write_far(self, q, positions: _Positions, state, return_state) -> tuple[Tensor | None, Tensor | None]:
-        """Writes the positions that leave the window, and reads them with the F queries that have such positions.
+        """Writes the positions that leave the window, and reads them with the F queries that come after them.
 
         Returns:
-            The sums that these queries read, (B, F, H, d_key + 1), the last column being the denominator, and the next
+            The sums that these queries read, (B, F, H, d_key + 1), whose last column is the denominator, and the next
             W; None for sums or a state that is not needed.
         """
-        # For the query at t, position t - w has left the window; in early calls no position has. With gradients the
-        # rule is called even then, with nothing to write, so that phi, u and b are part of the graph in every batch;
-        # distributed training relies on this.
+        # At the query of position t, position t - w has left the window; in early calls none has. With gradients, the
+        # rule is called even then, without keys, so that phi, u and b are part of the graph in every batch, as
+        # distributed training requires.
         leaving = max(positions.k.shape[1] - self.size, 0)
         if not leaving and not torch.is_grad_enabled():
             return None, None if state is None else state.W
@@ -238,27 +238,27 @@ class Window(Memory):
 
 
 def _with_ones(v: Tensor) -> Tensor:
-    """Appends a column of ones to v, so that the denominator is read with the values; float32 for half precision.
+    """Appends a column of ones to v, from which the denominator is read; converts half precision to float32.
 
-    The sums have the type of the result. They are not divided yet and grow with the text, so half precision would
+    The sums have the dtype of the result. Before the division they grow with the text, so half precision would
     overflow.
     """
     return F.pad(v.to(state_type(v.dtype)), (0, 1), value=1.0)
 
 
 def _is_without_pads(mask: Tensor | None) -> bool:
-    """Returns True if a mask has no pads; False where a look would wait for a device, or a traced graph cannot look."""
+    """Returns True if a mask has no padding; False if checking would wait for a GPU or break a traced graph."""
     return mask is None or (mask.device.type == "cpu" and is_known(mask) and not mask.any())
 
 
 def _pads_are_behind(mask: Tensor | None) -> bool:
-    """Returns True if the pads of every row follow its tokens; False where a traced graph cannot look at numbers."""
+    """Returns True if the padding of every row follows its tokens; False if a traced graph cannot check this."""
     if mask is None or mask.shape[1] == 1:
         return True
     return is_known(mask) and not (mask[:, :-1] & ~mask[:, 1:]).any()
 
 
 def _ordered(x: Tensor, order: Tensor) -> Tensor:
-    """Sorts the positions of each row of x (B, L, ...) by the indices ``order`` (B, L')."""
+    """Arranges the positions of each row of x (B, L, ...) by the indices ``order`` (B, L')."""
     first = torch.arange(len(x), device=x.device)[:, None] * x.shape[1]
     return x.flatten(0, 1).index_select(0, (order + first).flatten()).unflatten(0, order.shape)

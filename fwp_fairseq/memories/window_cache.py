@@ -1,4 +1,4 @@
-"""Holds a window while hypotheses are decoded: a ring of the latest positions, and a cache of all earlier ones."""
+"""The cache of a window in decoding: a ring buffer of the latest positions, and a cache of all earlier ones."""
 
 from dataclasses import dataclass
 
@@ -10,17 +10,17 @@ from ..ops.decoding import Cache
 
 @dataclass
 class WindowCache:
-    """Positions written so far by R hypotheses, in storage of N rows.
+    """Stores the positions written so far by R hypotheses, in N rows of storage.
 
-    Position t of row r lies in entry t modulo w of the ring, at place places[r, entry]. Reordering hypotheses moves
-    these numbers only. Pads take no place in the ring, so once there are pads the next entries of the rows differ: then
-    each row has storage of its own, and reordering copies it.
+    Position t of row r is in entry t modulo w of the ring, at place places[r, entry]. Reordering hypotheses only moves
+    these indices. Padding takes no place in the ring, so once there is padding, the next entries of the rows differ.
+    From then on, each row has separate storage, which reordering copies.
 
     Attributes:
         kv: (w, N, H, 2 d_key), keys and values side by side.
         places: (R, w) int32, entry * N + the row of storage.
-        count: number of positions written, pads included.
-        written: (R,), the number of those that are not pads; None until a pad is written.
+        count: the number of positions written, including padding.
+        written: (R,), the number of positions without padding; None until padding is written.
         far: the cache of the positions before the window.
     """
 
@@ -38,7 +38,7 @@ class WindowCache:
         return cache
 
     def reorder(self, order: Tensor) -> None:
-        """Makes row i the old row order[i]; ``order`` may have any length."""
+        """Replaces row i by row order[i]; ``order`` may have any length."""
         self.places = self.places.index_select(0, order)
         if self.far is not None:
             self.far.reorder(order)
@@ -48,7 +48,7 @@ class WindowCache:
             self._copy()
 
     def move_apart(self) -> None:
-        """Gives each row storage of its own, and from then on counts the positions that it writes."""
+        """Gives each row separate storage, and starts to count the positions that each row writes."""
         if self.written is None:
             self._copy()
             self.written = torch.full((len(self.places),), self.count, device=self.kv.device)
@@ -69,7 +69,7 @@ class WindowCache:
     def oldest(self, pads: Tensor | None) -> tuple[Tensor, Tensor, Tensor | None] | None:
         """Returns k and v (R, 1, H, d_key) of the position that the next write evicts; None if no window is full.
 
-        The third tensor, (R, 1), is True for rows from which nothing is evicted; None if there are no such rows.
+        The third tensor, (R, 1), is True for rows that evict nothing; None if there are no such rows.
         """
         size = len(self.kv)
         if self.count < size:
@@ -82,11 +82,11 @@ class WindowCache:
         return *oldest.unsqueeze(1).chunk(2, -1), stays
 
     def _next(self) -> tuple[Tensor, Tensor]:
-        """Returns the entry, and the row of storage, of each row's next position, once rows are apart."""
+        """Returns the entry and the storage row of each row's next position, once the rows have separate storage."""
         return self.written % len(self.kv), torch.arange(len(self.written), device=self.kv.device)
 
     def write(self, k: Tensor, v: Tensor, pads: Tensor | None) -> None:
-        """Writes one position (R, 1, H, d_key), where ``pads`` (R, 1) is not True."""
+        """Writes one position (R, 1, H, d_key), except in rows in which ``pads`` (R, 1) is True."""
         size, stored = self.kv.shape[:2]
         if self.written is not None:
             at, kv = self._next(), torch.cat([k, v], -1)[:, 0].to(self.kv.dtype)
@@ -102,9 +102,9 @@ class WindowCache:
         self.count += 1
 
     def window(self) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
-        """Returns storage of keys and of values (w N, 1, H, d_key), and the places of the window in it, (R, L).
+        """Returns the storage of keys and of values, (w N, 1, H, d_key), and the places of the window in it, (R, L).
 
-        The last tensor, (R, L), is True at places without a position; None if there are none.
+        The last tensor, (R, L), is True at places without a position; None if there are no such places.
         """
         places, absent = self.places[:, : min(self.count, len(self.kv))], None
         if self.written is not None:

@@ -1,7 +1,7 @@
-"""Keeps cuDNN from planning softmax attention anew for every length of a batch while a layer of this package trains.
+"""Keeps cuDNN from planning softmax attention for every new batch length while a layer of this package trains.
 
-Where PyTorch prefers cuDNN's attention, each new length of a batch costs a plan, and most of fairseq's batches have a
-new length. Other models keep PyTorch's choice.
+Where PyTorch prefers cuDNN's attention, each new batch length costs a plan, and most of fairseq's batches have a new
+length. Other models keep PyTorch's choice.
 """
 
 from collections.abc import Iterator
@@ -12,7 +12,7 @@ from torch.backends import cuda
 
 @contextmanager
 def without_plans(training: bool) -> Iterator[None]:
-    """Returns a context in which PyTorch does not choose cuDNN's attention, if ``training``."""
+    """Returns a context in which PyTorch does not choose cuDNN's attention; it has no effect unless ``training``."""
     if not (training and cuda.cudnn_sdp_enabled()):
         yield
         return

@@ -1,4 +1,4 @@
-"""Attention transfer: sites with fast weights attend by softmax, and their feature maps learn to do the same."""
+"""Attention transfer: sites with fast weights attend by softmax, and their feature maps learn to imitate it."""
 
 import math
 from collections.abc import Iterator
@@ -18,10 +18,10 @@ def softmax_weights(q: Tensor, k: Tensor, key_padding_mask: Tensor | None, causa
         q: (B, T, H, d_key).
         k: (B, S, H, d_key).
         key_padding_mask: (B, S), True at pads.
-        causal: whether position i reads only the positions j <= i.
+        causal: True if position i reads only the positions j <= i.
 
     Returns:
-        (H, B, T, S). A position with nothing to read, which is a pad, gets arbitrary weights.
+        (H, B, T, S). Padding that has nothing to read gets arbitrary weights.
     """
     scores = torch.einsum("bthd,bshd->hbts", q / math.sqrt(q.shape[-1]), k)
     scores = scores.to(state_type(scores.dtype))
@@ -36,22 +36,22 @@ def softmax_weights(q: Tensor, k: Tensor, key_padding_mask: Tensor | None, causa
 class AttentionTransfer:
     """Measures how far the attention of every site with fast weights is from softmax attention.
 
-    While :meth:`compared` is active, each site returns the output of softmax attention with the same projections. So a
-    converted model computes the same as the softmax model that it was converted from, and every layer sees that model's
-    inputs. The feature maps are only compared, on the same queries and keys. For a query i and a head, with a the
-    weights of softmax attention and b_j = phi(q_i).phi(k_j) / sum_j' phi(q_i).phi(k_j'), its distance is sum_j a_j
-    log(a_j / b_j), the cross-entropy of Zhang et al. 2024 ("The Hedgehog & the Porcupine") less the entropy of a, which
-    has the same gradient and is 0 when all weights agree. The distance of a query is the mean over heads.
+    While :meth:`compared` is active, each site returns the output of softmax attention with the same projections. A
+    converted model therefore computes the same as the original softmax model, and every layer sees the inputs of that
+    model. Meanwhile, the feature maps are compared on the same queries and keys. Let a be the softmax weights of query
+    i in one head, and b_j = phi(q_i).phi(k_j) / sum_j' phi(q_i).phi(k_j'). The distance is sum_j a_j log(a_j / b_j),
+    averaged over heads. This is the cross-entropy of Zhang et al. 2024 ("The Hedgehog & the Porcupine") minus the
+    entropy of a; it has the same gradient and is 0 if all weights agree.
 
-    Cost: all T x S weights of every head are computed and kept, twice and with gradients, as training with softmax
-    attention would do without a fused kernel. Nothing flows back from one layer to another.
+    Cost: all T x S weights of every head are computed and kept, twice and with gradients, as in training with softmax
+    attention without a fused kernel. No gradient flows from one layer to another.
 
     Args:
         model: a model; its sites with softmax attention stay as they are.
 
     Raises:
-        ValueError: no site has fast weights, or one of them cannot imitate softmax: it has no learned non-negative
-            feature map, or its output is not the sum of the values weighted by b.
+        ValueError: no site has fast weights, or one of them cannot imitate softmax, because it has no learned
+            non-negative feature map or its output is not the sum of values weighted by b.
     """
 
     def __init__(self, model: nn.Module):
@@ -64,7 +64,7 @@ class AttentionTransfer:
             _refuse(attention)
 
     def parameters(self) -> Iterator[nn.Parameter]:
-        """Returns the trainable parameters, which softmax attention lacks: feature maps, scales of q and k, windows."""
+        """Returns the parameters to train, which softmax attention lacks: feature maps, scales of q and k, windows."""
         for attention in self.attentions:
             for module in (attention.memory, attention.qk_norm):
                 if module is not None:
@@ -72,13 +72,13 @@ class AttentionTransfer:
 
     @contextmanager
     def compared(self, pads: dict[str, Tensor]) -> Iterator[dict[str, list[Tensor]]]:
-        """Lets the model attend by softmax; yields a dict that its forward pass fills.
+        """Makes the model attend by softmax; yields a dict that its forward pass fills.
 
         Args:
             pads: (B, T) for each site of the model, True at queries that are not compared.
 
         Returns:
-            Site to the distances of the queries (B, T) in each layer, with 0 at pads.
+            For each site, the distances of the queries (B, T) in each layer, with 0 at padding.
         """
         distances: dict[str, list[Tensor]] = {}
 
@@ -103,7 +103,7 @@ class AttentionTransfer:
         b = attention.weights(q, k, key_padding_mask).transpose(0, 1)
 
         out = attention.output(torch.einsum("hbts,bshd->bthd", a.to(v.dtype), v), query)
-        # Where a is 0 nothing is added, and b may be 0, too.
+        # Where a is 0, nothing is added, even if b is also 0.
         log_b = b.clamp(min=torch.finfo(b.dtype).tiny).log()
         return out, nn.functional.kl_div(log_b, a, reduction="none").sum(-1).mean(0)
 

@@ -1,7 +1,7 @@
 """Carries fast weights, or the memory of Transformer-XL, from one segment of a text to the next.
 
-A text is cut into streams, one for each batch row, and each stream into segments that are read one after the other. The
-state is handed to the model with a batch, as fairseq hands down its incremental state; no module keeps it.
+A text is cut into streams, one for each batch row, and each stream into segments that are read one after another. The
+state is passed to the model with each batch, as fairseq passes its incremental state; no module stores it.
 """
 
 from collections.abc import Callable
@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 
 from torch import Tensor
 
-# By number of the layer, the tensors of the state of its attention; softmax layers have none. Rows are the streams of
-# one process. Plain tuples, because checkpoints hold them.
+# For each layer number, the tensors of its attention state; softmax layers have none. Rows are the streams of one
+# process. These are plain tuples, because checkpoints contain them.
 States = dict[int, tuple[Tensor | None, ...]]
 
 
@@ -21,7 +21,7 @@ def changed(states: States, change: Callable[[Tensor], Tensor]) -> States:
 
 @dataclass
 class CarriedState:
-    """Holds the state of each layer after the latest segment of a set of streams."""
+    """The state of each layer after the latest segment of a set of streams."""
 
     states: States = field(default_factory=dict)
 
@@ -31,9 +31,9 @@ class Segment:
     """Describes how the decoder reads a batch of segments.
 
     Attributes:
-        state: the state after the earlier segments, which becomes the state after this one; None if every segment is
-            read as the beginning of a stream.
-        horizon: number of tokens after which a stream begins anew with an empty state; None for never.
+        state: the state after the previous segments, which is replaced by the state after this one; None if every
+            segment starts from an empty state.
+        horizon: number of tokens after which the state of a stream is emptied; None for never.
     """
 
     state: CarriedState | None = None
@@ -43,10 +43,10 @@ class Segment:
     def initial(self, offsets: Tensor) -> States:
         """Returns the states before this segment, on the device of ``offsets``; zeros where a stream begins.
 
-        If the segment is read again, as fairseq does after an overflow or when memory ran out, they are the same.
+        If fairseq reads the segment again, after an overflow or when memory ran out, the states are the same.
 
         Args:
-            offsets: (B,), tokens of each stream before this segment.
+            offsets: (B,), number of tokens of each stream before this segment.
         """
         if self.state is None:
             return {}
@@ -60,6 +60,6 @@ class Segment:
         return changed(self._initial, zeroed)
 
     def finish(self, states: States) -> None:
-        """Stores the states at the end of this segment. The gradient is cut here."""
+        """Stores the states at the end of this segment, without their gradients."""
         if self.state is not None:
             self.state.states = changed(states, Tensor.detach)

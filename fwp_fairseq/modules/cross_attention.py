@@ -1,4 +1,4 @@
-"""Softmax cross-attention that keeps each source once, for all hypotheses of its beam."""
+"""Softmax cross-attention that stores each source once for all hypotheses of its beam."""
 
 import torch
 from fairseq.modules import MultiheadAttention
@@ -18,22 +18,23 @@ _STOCK = SiteOptions("softmax")
 class CrossAttention(FairseqAttention, MultiheadAttention):
     """fairseq's encoder-decoder attention, with the same results, parameters and options.
 
-    In beam search fairseq keeps a copy of a source's keys and values for each hypothesis, and multiplies each query
-    with its own copy. Here a source is kept once, and the queries of its hypotheses are multiplied with it together.
-    This divides the memory by the beam size, and replaces several products of one row by one product of several rows.
-    fairseq's generator says how many hypotheses there are of each sentence, and the encoder hands down which source
-    each of them reads; without this, every row has a source of its own.
+    In beam search, fairseq keeps a copy of a source's keys and values for each hypothesis, and multiplies each query
+    with its copy. Here, each source is stored once, and the queries of all its hypotheses are multiplied with it
+    together. This divides the memory by the beam size, and replaces several one-row products by one product. fairseq's
+    generator sets the number of hypotheses per sentence, and the encoder passes on which source each of them reads;
+    otherwise, every row has a separate source.
 
     Everything else is left to fairseq: training, scoring, decoding under autograd, and the options that change keys or
     weights (bias_k, add_zero_attn, xformers). With rotary positions, which fairseq lacks, everything is computed here.
 
     Args:
-        options: of this site. With ``source_window`` a step reads only that many positions of its source
-            (:mod:`.source_window`): its results differ from fairseq's, and it gives no weights. ``positions`` can be
+        options: the options of this site. With ``source_window``, a step reads only that many positions of its source
+            (:mod:`.source_window`), so results differ from fairseq's, and there are no weights. ``positions`` can be
             rotary.
 
     Attributes:
-        target_pads: (R, T), True at pads of the next call's queries, which take no position; None if there are none.
+        target_pads: (R, T), True at padding among the next call's queries, which takes no position; None if there is
+            none.
     """
 
     def __init__(self, *args, options: SiteOptions = _STOCK, **kwargs):
@@ -45,10 +46,10 @@ class CrossAttention(FairseqAttention, MultiheadAttention):
 
     @property
     def shows_weights_in_steps(self) -> bool:
-        """Returns True if steps of decoding give weights: if they were asked for, and no source window hides some.
+        """Returns True if decoding steps return weights: if they were requested and there is no source window.
 
-        fairseq requests weights in every step and keeps them all, a number for each pair of positions, even if nobody
-        wants alignments.
+        fairseq requests weights in every step and keeps them all, a number for each pair of positions, even if no
+        alignments are wanted.
         """
         return self._is_asked and self.window is None
 
@@ -84,7 +85,7 @@ class CrossAttention(FairseqAttention, MultiheadAttention):
     def _query_angles(self, query: Tensor, saved: dict) -> tuple[Tensor | None, dict]:
         """Computes the angles of queries, (T, R, 1, P) for P rotated pairs of coordinates.
 
-        Also returns ``saved`` with the number of tokens up to the last query, (R,).
+        Also returns ``saved``, updated with the number of tokens up to the last query, (R,).
         """
         if self.positions is None:
             return None, saved
@@ -121,17 +122,17 @@ class CrossAttention(FairseqAttention, MultiheadAttention):
         return k if self.positions is None else rotated(k, self.positions.source_angles(position, k)), v
 
     def _read_near(self, query: Tensor, angle: Tensor | None, source: SourceWindow) -> Tensor:
-        """Reads with the rows of query (1, R, C) in their source windows."""
+        """Reads each row's source window with query (1, R, C)."""
         near, position = source.near()
         out, weights = self._read(query, near, angle)
         source.advance(weights, position)
         return out
 
     def _read(self, query: Tensor, source: SharedSource, angle: Tensor | None) -> tuple[Tensor, Tensor]:
-        """Reads with the rows of query (T, R, C) in their sources.
+        """Reads each row's source with query (T, R, C).
 
-        Returns the output (T, R, C), and the weights (N, H, (R / N) T, S). ``angle`` (T, R, 1, P) rotates the queries;
-        None without rotary positions.
+        Returns the output (T, R, C) and the weights (N, H, (R / N) T, S). ``angle`` (T, R, 1, P) rotates the queries;
+        it is None without rotary positions.
         """
         length, sources, beam = len(query), len(source.keys), source.beam
         q = (self.q_proj(query) * self.scaling).unflatten(-1, (self.num_heads, self.head_dim))
@@ -147,7 +148,7 @@ class CrossAttention(FairseqAttention, MultiheadAttention):
         return self.out_proj(out.reshape(query.shape)), weights
 
     def make_generation_fast_(self, need_attn: bool = False, **kwargs) -> None:
-        """Prepares for decoding: without --print-alignment (``need_attn``) no step gives attention weights."""
+        """Prepares for decoding: without --print-alignment (``need_attn``), steps return no attention weights."""
         self._is_asked = need_attn
 
     def reorder_incremental_state(self, incremental_state: dict, new_order: Tensor) -> dict:
@@ -157,31 +158,31 @@ class CrossAttention(FairseqAttention, MultiheadAttention):
 
 
 def _rows_of(key: Tensor, rows: Tensor | None) -> Tensor:
-    """Returns the number of the source in key (S, N, C) that each row reads: ``rows``, or by default r for row r."""
+    """Returns the index of the source in key (S, N, C) that each row reads: ``rows``, or by default r for row r."""
     return torch.arange(key.shape[1], device=key.device)[:, None] if rows is None else rows
 
 
 def _of_each_row(call: Call, rows: Tensor) -> Call:
-    """Returns the call with a source of its own for each row."""
+    """Returns the call with a separate source for each row."""
     pads = call.key_padding_mask
     key = call.key.index_select(1, rows)
     return call._replace(key=key, value=key, key_padding_mask=None if pads is None else pads.index_select(0, rows))
 
 
 def _shown(weights: Tensor, call: Call) -> Tensor | None:
-    """Returns weights (N, H, (R / N) T, S) as the caller wants them."""
+    """Converts weights (N, H, (R / N) T, S) to the form that the caller requested."""
     return call.shown(_of_rows(weights, len(call.query)) if call.wants_weights else None)
 
 
 def _of_rows(weights: Tensor, length: int) -> Tensor:
-    """Brings weights in the order of sources, (N, H, (R / N) T, S), into that of rows, (H, R, T, S)."""
+    """Rearranges weights from the order of sources, (N, H, (R / N) T, S), to that of rows, (H, R, T, S)."""
     return weights.unflatten(2, (-1, length)).transpose(0, 1).flatten(1, 2)
 
 
 def narrow_(model: nn.Module, size: int) -> None:
     """Gives the softmax cross-attention of a model a source window of ``size`` positions.
 
-    It is called before the model is prepared for decoding. ValueError if there is no such attention.
+    Call it before the model is prepared for decoding. Raises ValueError if there is no such attention.
     """
     attentions = [module for module in model.modules() if isinstance(module, CrossAttention)]
     if not attentions:

@@ -1,4 +1,4 @@
-"""The interface of fairseq's attention: its arguments, its decoding state, and time as the first dimension."""
+"""The interface of fairseq's attention: arguments, decoding state, and time as the first dimension."""
 
 from typing import NamedTuple
 
@@ -11,7 +11,7 @@ from . import incremental_state as states
 
 
 class Call(NamedTuple):
-    """The arguments of one call, which :meth:`FairseqAttention.forward` describes."""
+    """The arguments of one call; :meth:`FairseqAttention.forward` describes them."""
 
     query: Tensor
     key: Tensor | None
@@ -29,18 +29,18 @@ class Call(NamedTuple):
         return bool(self.need_weights or self.need_head_weights)
 
     def shown(self, weights: Tensor | None) -> Tensor | None:
-        """Returns weights (H, B, T, S) as the caller wants them: unchanged, averaged over heads (B, T, S), or None."""
+        """Returns weights (H, B, T, S) as requested: unchanged, averaged over heads (B, T, S), or None."""
         if weights is None or not self.wants_weights:
             return None
         return weights if self.need_head_weights else weights.mean(0)
 
 
 class FairseqAttention(FairseqIncrementalState):
-    """Receives the calls of fairseq's layers; a subclass answers them by :meth:`attend`.
+    """Receives the calls of fairseq's layers, which a subclass answers in :meth:`attend`.
 
     Attributes:
         site: ``encoder``, ``decoder`` or ``cross``.
-        options: of the site.
+        options: the options of the site.
     """
 
     site: str
@@ -66,19 +66,19 @@ class FairseqAttention(FairseqIncrementalState):
         Args:
             query: (T, B, embed_dim).
             key: (S, B, source_dim), the input of keys and values; cross-attention needs it only until it is written.
-                If :func:`.incremental_state.hand_rows` was called before decoding, it has each source once, (S, N,
-                source_dim).
-            value: ignored; values have the input of keys.
-            key_padding_mask: (B, S), True at pads.
-            incremental_state: the dict in which fairseq keeps the state of decoding; None outside of decoding.
-            need_weights: whether weights (B, T, S) averaged over heads are wanted.
-            static_kv: whether the source stays the same from step to step.
-            attn_mask: (T, S), added to scores.
-            before_softmax: whether scores are wanted in place of the output; refused where there are none.
-            need_head_weights: whether the weights of each head are wanted, (H, B, T, S).
+                If :func:`.incremental_state.hand_rows` was called before decoding, it contains each source once, (S,
+                N, source_dim).
+            value: ignored; values are projected from ``key``.
+            key_padding_mask: (B, S), True at padding.
+            incremental_state: the dict in which fairseq keeps the decoding state; None outside decoding.
+            need_weights: True to return weights (B, T, S) averaged over heads.
+            static_kv: True if the source stays the same from step to step.
+            attn_mask: (T, S), added to the scores.
+            before_softmax: True to return scores instead of the output; refused if there are none.
+            need_head_weights: True to return the weights of each head, (H, B, T, S).
 
         Returns:
-            ``(out, weights)``, out (T, B, embed_dim); the weights, or None if nobody wants them or there are none.
+            ``(out, weights)``: out (T, B, embed_dim), and the weights, or None if not requested or not available.
         """
         return self.attend(
             Call(
@@ -92,7 +92,7 @@ class FairseqAttention(FairseqIncrementalState):
         raise NotImplementedError
 
     def swap_layout(self, x: Tensor) -> Tensor:
-        """Brings a tensor (L, B, ...) to (B, L, ...), or back."""
+        """Transposes a tensor (L, B, ...) to (B, L, ...), or back."""
         return x.transpose(0, 1)
 
     @staticmethod

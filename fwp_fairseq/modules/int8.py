@@ -9,24 +9,24 @@ from torch import Tensor, nn
 from .large_linears import LargeLinear, replace_
 
 _LARGEST_INT8 = 127
-# PyTorch asks every argument of an operator for __torch_function__. Packed weights lack it, and their answer, an
-# exception, takes longer than a product with few rows; this value says that there is nothing to call.
+# PyTorch looks up __torch_function__ in every argument of an operator. Packed weights lack it, and the resulting
+# exception takes longer than a product with few rows; this value says that there is nothing to call.
 torch.ScriptObject.__torch_function__ = torch._C._disabled_torch_function_impl
-# The operators themselves, which skip PyTorch's search of all arguments for __torch_function__.
+# The bare operators, which skip PyTorch's search of all arguments for __torch_function__.
 _fixed = torch.ops.quantized.linear_with_input_q_dq_qweight_dq_output_fp32._op
 _dynamic = torch.ops.quantized.linear_dynamic._op
 _TINY = torch.finfo(torch.float32).tiny
 
 
 class Int8Linear(LargeLinear):
-    """y = W x + b with W and x in int8, by PyTorch's own kernels.
+    """Computes y = W x + b with W and x in int8, using PyTorch's own kernels.
 
-    Each row of W is scaled by its largest absolute number, once, and each row of x by its own, anew in each call: a row
-    of y depends on its own row of x alone, and NaN or infinity in one row stays there. Sums are exact integers; the
-    result is float32. There is nothing to train. ``weight`` and ``bias`` return the rounded weights and the bias in
-    float32, for code that reads them.
+    Each row of W is scaled once by its largest absolute value, and each row of x is scaled likewise in each call. So
+    each row of y depends only on the same row of x, and NaN or infinity in one row stays there. Sums are exact
+    integers; the result is float32. There are no trainable parameters. ``weight`` and ``bias`` return the rounded
+    weights and the bias in float32, for code that reads them.
 
-    Cost: a quarter of the memory of W, and of the time to read it. With AMX half of the memory, because oneDNN keeps W
+    Cost: a quarter of the memory of W, and of the time to read it; with AMX half of the memory, because oneDNN keeps W
     in two forms.
     """
 
@@ -42,7 +42,8 @@ class Int8Linear(LargeLinear):
             warnings.filterwarnings("ignore", ".*quantize_per_channel")
             whole = torch.quantize_per_channel(weight, scales, zeros, 0, torch.qint8)
         self.offset = None if linear.bias is None else linear.bias.detach()
-        # oneDNN's kernel takes the scale of x from the range of all numbers of a call, which this row fixes at -1 to 1.
+        # oneDNN's kernel derives the scale of x from the range of all numbers in a call, which this row fixes at -1 to
+        # 1.
         self.ends = F.pad(weight.new_tensor([[-1.0, 1.0]]), (0, self.in_features - 2))
         self.packed = self._prepacked(whole)
 
@@ -50,12 +51,12 @@ class Int8Linear(LargeLinear):
     def by_onednn(self) -> bool:
         """Returns True on processors with AMX.
 
-        There oneDNN takes half of FBGEMM's time for 64 rows and more; on others it takes up to twice that time.
+        With AMX, oneDNN takes half of FBGEMM's time for 64 rows or more; without it, up to twice FBGEMM's time.
         """
         return torch.cpu._is_amx_tile_supported() and "onednn" in torch.backends.quantized.supported_engines
 
     def _prepacked(self, weight: Tensor) -> torch.ScriptObject:
-        """Prepacks weights for oneDNN's kernels where the processor has AMX, else for those that PyTorch would take."""
+        """Prepacks weights for oneDNN's kernels if the processor has AMX, else for those that PyTorch would choose."""
         quantized = torch.backends.quantized
         before = quantized.engine
         if self.by_onednn:
@@ -66,18 +67,18 @@ class Int8Linear(LargeLinear):
             quantized.engine = before
 
     def forward(self, x: Tensor) -> Tensor:
-        if not x.numel():  # of an empty x oneDNN drops a dimension
+        if not x.numel():  # oneDNN drops a dimension if x is empty
             return x.new_empty(*x.shape[:-1], self.out_features)
         largest = x.abs().amax(-1, keepdim=True).clamp_min(_TINY)
         y = self._product(x / largest)
         return y * largest if self.offset is None else torch.addcmul(self.offset, y, largest)
 
     def _product(self, x: Tensor) -> Tensor:
-        """Computes W x for x from -1 to 1, all of whose rows have one scale."""
+        """Computes W x for x in [-1, 1], with one scale for all rows."""
         if self.by_onednn:
             rows = torch.cat([x.reshape(-1, self.in_features).nan_to_num(), self.ends])
             return _dynamic(rows, self.packed, True)[:-1].view(*x.shape[:-1], self.out_features)
-        # Without VNNI x has seven bits, because these CPUs add two products of eight bits in a sum that would overflow.
+        # Without VNNI, x has seven bits, because the sum of two eight-bit products would overflow on these CPUs.
         largest = 127 if torch.cpu._is_vnni_supported() else 63
         return _fixed(x, 1 / largest, largest + 1, self.packed)
 
@@ -91,9 +92,8 @@ class Int8Linear(LargeLinear):
 
 
 def quantize_(model: nn.Module) -> list[str]:
-    """Puts :class:`Int8Linear` in place of a model's large linear layers; returns their names.
+    """Replaces a model's large linear layers by :class:`Int8Linear`; returns their names.
 
-    Embeddings, norms, attention itself and small layers stay float32. Raises ValueError for a model that is not
-    float32.
+    Embeddings, norms, attention itself and small layers stay float32. Raises ValueError if the model is not float32.
     """
     return replace_(model, Int8Linear)

@@ -7,12 +7,12 @@ from torch import nn
 
 from .self_attention import SelfAttention
 
-# With fewer weights another kind of product costs more than it saves.
+# With fewer weights, other kinds of products cost more than they save.
 SMALLEST = 2**18
 
 
 class LargeLinear(nn.Module):
-    """A linear layer whose weights have another form, for decoding alone; it can be neither saved nor copied."""
+    """A linear layer whose weights are stored in a form for decoding only; it can be neither saved nor copied."""
 
     def __init__(self, linear: nn.Linear):
         super().__init__()
@@ -29,9 +29,9 @@ class LargeLinear(nn.Module):
 
 
 def replace_(model: nn.Module, make: Callable[[nn.Linear], nn.Module]) -> list[str]:
-    """Puts ``make(linear)`` in place of linear layers of :data:`SMALLEST` weights or more; returns their names."""
+    """Replaces linear layers with :data:`SMALLEST` or more weights by ``make(linear)``; returns their names."""
     modules = dict(model.named_modules())
-    # The encoder's softmax attention stays: fairseq's reads the weights in each call, and would unpack them.
+    # The encoder's softmax attention stays, because fairseq's reads the weights in each call and would unpack them.
     softmax = [name for name, module in modules.items() if isinstance(module, MultiheadAttention | SelfAttention)]
     read = tuple(f"{name}." for name in softmax if name.startswith("encoder."))
     names = [
@@ -39,7 +39,7 @@ def replace_(model: nn.Module, make: Callable[[nn.Linear], nn.Module]) -> list[s
         for name, module in modules.items()
         if type(module) is nn.Linear and module.weight.numel() >= SMALLEST and not name.startswith(read)
     ]
-    for name in names:  # in turn, so that only the weights of one layer are in memory twice
+    for name in names:  # one by one, so that only one layer's weights are in memory twice
         parent, _, child = name.rpartition(".")
         owner = model.get_submodule(parent)
         setattr(owner, child, make(getattr(owner, child)))

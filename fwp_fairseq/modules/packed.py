@@ -5,15 +5,15 @@ from torch import Tensor, nn
 
 from .large_linears import LargeLinear, replace_
 
-_ROWS = 16  # the number of rows of x for which oneDNN arranges the weights; other numbers take no longer
+_ROWS = 16  # the number of rows of x for which oneDNN arranges the weights; other numbers are not slower
 
 
 class PackedLinear(LargeLinear):
-    """y = W x + b in float32, by oneDNN, with W prepacked once instead of in each call, as ``nn.Linear`` does.
+    """Computes y = W x + b in float32 with oneDNN; W is prepacked once, and not in each call as in ``nn.Linear``.
 
-    There is nothing to train. ``weight`` returns W, for code that reads it.
+    There are no trainable parameters. ``weight`` returns W, for code that reads it.
 
-    Cost: on one core of a Zen 4, products of 4 to 64 rows take 0.4 to 0.9 of the time; W is kept in this form alone.
+    Cost: on one core of a Zen 4, products of 4 to 64 rows take 0.4 to 0.9 of the time; W is stored only in this form.
     """
 
     def __init__(self, linear: nn.Linear):
@@ -30,9 +30,9 @@ class PackedLinear(LargeLinear):
 
 
 def pack_(model: nn.Module) -> list[str]:
-    """Puts :class:`PackedLinear` in place of a model's large linear layers; returns their names.
+    """Replaces a model's large linear layers by :class:`PackedLinear`; returns their names.
 
-    Where PyTorch has no oneDNN, and for a model that is not float32, it changes nothing.
+    It changes nothing if PyTorch has no oneDNN or the model is not float32.
     """
     floats = all(parameter.dtype == torch.float32 for parameter in model.parameters())
     return replace_(model, PackedLinear) if floats and torch.backends.mkldnn.is_available() else []

@@ -1,4 +1,4 @@
-"""Attention of Transformer-XL: softmax over the tokens of a memory and of the text, by their distance."""
+"""The attention of Transformer-XL: softmax over a memory and the current segment, with relative positions."""
 
 import math
 from typing import NamedTuple
@@ -14,10 +14,10 @@ from .fairseq_attention import Call, FairseqAttention
 
 
 class Remembered(NamedTuple):
-    """Inputs that a layer keeps of the text before a segment.
+    """The inputs that a layer keeps from the text before a segment.
 
     Attributes:
-        inputs: (B, mem_len, C), the layer's inputs at the last positions, the latest at the end.
+        inputs: (B, mem_len, C), the layer's inputs at the last positions, the latest last.
         length: (B,), the number of these positions in each row; earlier entries are not read.
     """
 
@@ -26,7 +26,7 @@ class Remembered(NamedTuple):
 
 
 def distance_sinusoids(length: int, width: int, like: Tensor) -> Tensor:
-    """Computes r of the distances length - 1 to 0, (length, width): the sines of all frequencies, then the cosines."""
+    """Computes r for the distances length - 1 to 0, (length, width): the sines of all frequencies, then the cosines."""
     kind = state_type(like.dtype)
     distance = torch.arange(length - 1, -1, -1, device=like.device, dtype=kind)
     frequency = 10000 ** -(torch.arange(0, width, 2, device=like.device, dtype=kind) / width)
@@ -35,13 +35,13 @@ def distance_sinusoids(length: int, width: int, like: Tensor) -> Tensor:
 
 
 class RelativeAttention(FairseqAttention, nn.Module):
-    """Causal multi-head attention of Transformer-XL (Dai et al. 2019, Sec. 3.3) with the call of fairseq's attention.
+    """Causal multi-head attention of Transformer-XL (Dai et al. 2019, Sec. 3.3) with fairseq's attention interface.
 
-    A query at position i reads the positions j <= i of the text and of what is remembered before it. In each head the
-    score of j is ((q_i + u) . k_j + (q_i + v) . W_R r_(i-j)) / sqrt(d_key); r are :func:`distance_sinusoids`. No
-    projection has a bias. u and v are (num_heads, d_key), and the model ties those of its layers.
+    A query at position i reads the positions j <= i of the segment and of the memory before it. In each head, the score
+    of j is ((q_i + u) . k_j + (q_i + v) . W_R r_(i-j)) / sqrt(d_key), where r are the :func:`distance_sinusoids`. The
+    projections have no bias. u and v are (num_heads, d_key), and the model shares them among its layers.
 
-    Time and memory of a segment of T tokens are those of T (mem_len + T) scores in each head.
+    Cost of a segment of T tokens: T (mem_len + T) scores per head, in time and memory.
 
     Args:
         embed_dim: width of inputs and output.
@@ -78,10 +78,10 @@ class RelativeAttention(FairseqAttention, nn.Module):
         self.position_dropout_module = FairseqDropout(position_dropout, module_name=self.__class__.__name__)
 
     def attend(self, call: Call) -> tuple[Tensor, None]:
-        """Answers a call, whose query is the input of keys and values too; this module is causal by itself.
+        """Answers a call; keys and values are projected from the query, and attention is always causal.
 
-        Keys and values of the last mem_len positions are kept between steps of decoding, and those that
-        :meth:`remember` put there are read.
+        The keys and values of the last mem_len positions are kept between decoding steps, including those that
+        :meth:`remember` stored.
         """
         query, key_padding_mask, incremental_state = call.query, call.key_padding_mask, call.incremental_state
         q = self._heads(self.q_proj(query))
@@ -115,16 +115,16 @@ class RelativeAttention(FairseqAttention, nn.Module):
 
     @staticmethod
     def _by_position(scores: Tensor) -> Tensor:
-        """Turns scores by distance (B, H, T, S), of the distances S - 1 to 0, into scores by position.
+        """Shifts scores by distance (B, H, T, S), for the distances S - 1 to 0, into scores by position.
 
-        Entries to the right of a query hold scores of another query, and have to be masked.
+        Entries to the right of a query contain scores of other queries and must be masked.
         """
         rows, heads, queries, keys = scores.shape
         return pad(scores, (1, 0)).view(rows, heads, keys + 1, queries)[:, :, 1:].reshape(scores.shape)
 
     @staticmethod
     def _hidden(queries: int, keys: int, length: Tensor | None, key_padding_mask: Tensor | None, device) -> Tensor:
-        """Returns a mask of what a query does not read, (B or 1, 1, T, S): the future, pads, and unused memory."""
+        """Returns a mask (B or 1, 1, T, S) of what a query does not read: the future, padding and unused memory."""
         before = keys - queries
         hidden = torch.ones(queries, keys, dtype=torch.bool, device=device).triu(before + 1)[None, None]
         if length is not None:
@@ -136,18 +136,18 @@ class RelativeAttention(FairseqAttention, nn.Module):
         return hidden
 
     def empty_state(self, rows: int, like: Tensor) -> Remembered:
-        """Returns an empty memory, for inputs of the type and device of ``like``."""
-        # Of its full size, because processes exchange their memories before a checkpoint is written.
+        """Returns an empty memory for inputs with the dtype and device of ``like``."""
+        # It has its full size, because processes exchange their memories before a checkpoint is written.
         inputs = like.new_zeros(rows, self.mem_len, self.embed_dim)
         return Remembered(inputs, torch.zeros(rows, dtype=torch.long, device=like.device))
 
     def remember(self, incremental_state: dict, memory: Remembered) -> None:
-        """Lets the next call with this incremental state read a memory; gradients flow to its keys and values."""
+        """Makes the next call with this incremental state read a memory; its keys and values get gradients."""
         k, v = self._keys_and_values(memory.inputs)
         states.store(self, incremental_state, {"k": k, "v": v, "length": memory.length})
 
     def remembered(self, incremental_state: dict) -> Tensor:
-        """Returns the length of the memory, (B,): what :meth:`remember` stored, and what was read since."""
+        """Returns the length of the memory, (B,): positions that :meth:`remember` stored and those read since then."""
         return states.load(self, incremental_state)["length"]
 
     def extra_repr(self) -> str:

@@ -1,4 +1,4 @@
-"""Rotary positions: pairs of coordinates of queries and keys are rotated by angles that grow with their positions."""
+"""Rotary positions: pairs of coordinates of queries and keys are rotated by angles proportional to their positions."""
 
 import math
 
@@ -12,7 +12,7 @@ _LARGEST_RATIO = 10_000  # of the tokens of both sides; with a larger one no tra
 
 
 def rotated(x: Tensor, angle: Tensor) -> Tensor:
-    """Rotates the coordinates 2 i and 2 i + 1 of x (..., d) by angle i of (..., P); those from 2 P on stay."""
+    """Rotates the coordinates 2 i and 2 i + 1 of x (..., d) by angle[..., i], i < P; coordinates from 2 P on stay."""
     cos, sin = (f(angle).to(x.dtype) for f in (torch.cos, torch.sin))
     pairs, rest = x.split([2 * angle.shape[-1], x.shape[-1] - 2 * angle.shape[-1]], -1)
     a, b = pairs.unflatten(-1, (-1, 2)).unbind(-1)
@@ -21,7 +21,7 @@ def rotated(x: Tensor, angle: Tensor) -> Tensor:
 
 
 def self_angles(first: int, length: int, like: Tensor) -> Tensor:
-    """Computes the angles of self-attention for ``length`` positions from ``first`` on, (length, 1, 1, d / 2).
+    """Computes the angles of self-attention for ``length`` positions starting at ``first``, (length, 1, 1, d / 2).
 
     The angle of pair i at position t is t 10000^(-2 i / d) (Su et al. 2021, RoFormer, Eq. 34), where d is the last
     dimension of ``like``.
@@ -33,13 +33,13 @@ def self_angles(first: int, length: int, like: Tensor) -> Tensor:
 
 
 class CrossPositions(nn.Module):
-    """Rotary positions of cross-attention, along the source, in half of the coordinates.
+    """Rotary positions of cross-attention, measured along the source, in half of the coordinates.
 
-    With P = max(1, d // 4) pairs of coordinates, pair i is rotated by 2 pi p / wavelength_i, where the wavelengths grow
-    from 16 to 4,096 positions in equal ratios. Position s of the source has p = s, and position t of the target has
-    p = r t; both count tokens from the first on, without pads. r is the number of source tokens for each target token
-    in the training set, so that a translation goes along its source. It is measured once, before the first update, and
-    kept in the checkpoint; until then it is 1.
+    There are P = max(1, d // 4) pairs of coordinates. Pair i is rotated by 2 pi p / wavelength_i, where the wavelengths
+    form a geometric sequence from 16 to 4,096 positions. Position s of the source has p = s, and position t of the
+    target has p = r t; both count tokens from the first, without padding. r is the number of source tokens per target
+    token in the training set, so that p moves along the source as the translation grows. It is measured once, before
+    the first update, and stored in the checkpoint; until then it is 1.
 
     Args:
         d: width of a head, 2 or more.

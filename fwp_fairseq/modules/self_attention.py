@@ -1,4 +1,4 @@
-"""Softmax self-attention with rotary positions or short convolutions, which fairseq's own lacks."""
+"""Softmax self-attention with rotary positions or short convolutions, which fairseq's attention lacks."""
 
 import torch
 from fairseq.modules.fairseq_dropout import FairseqDropout
@@ -14,18 +14,18 @@ from .rotary import rotated, self_angles
 
 
 class SelfAttention(FairseqAttention, Projections):
-    """fairseq's self-attention with short convolutions on queries, keys and values, and rotary positions.
+    """fairseq's self-attention, with optional short convolutions on queries, keys and values, and rotary positions.
 
-    Each of the two is optional. Queries and keys are rotated after the convolutions.
+    Queries and keys are rotated after the convolutions.
 
-    Parameters: fairseq's, by the same names and with the same initialisation; with ``conv_size`` also those of
-    ``q_conv``, ``k_conv`` and ``v_conv``.
+    Parameters: fairseq's, with the same names and initialisation; with ``conv_size`` also those of ``q_conv``,
+    ``k_conv`` and ``v_conv``.
 
     Args:
         embed_dim: width of inputs and output.
         num_heads: number of heads.
         site: ``encoder`` or ``decoder``.
-        options: of this site.
+        options: the options of this site.
         dropout: dropout on the attention weights.
         q_noise, qn_block_size: fairseq's quantisation noise on the projections.
     """
@@ -76,11 +76,11 @@ class SelfAttention(FairseqAttention, Projections):
         return out, call.shown(weights.unflatten(0, (-1, self.num_heads)).transpose(0, 1))
 
     def _weights(self, scores: Tensor, pads: Tensor | None, attn_mask: Tensor | None) -> Tensor:
-        """Computes the weights (B H, T, S) of scores; float32 for half precision."""
+        """Computes the softmax of scores (B H, T, S); float32 for half precision."""
         if attn_mask is not None:
             scores = scores + attn_mask
         if pads is not None:
-            # Not minus infinity, which gives NaN to a pad that reads nothing but pads.
+            # Minus infinity would give NaN at padding that sees only padding.
             hidden, least = pads[:, None, None], torch.finfo(scores.dtype).min
             scores = scores.unflatten(0, (-1, self.num_heads)).masked_fill(hidden, least).flatten(0, 1)
         return scores.softmax(-1, dtype=state_type(scores.dtype))

@@ -1,4 +1,4 @@
-"""Keys and values of sources that several hypotheses read."""
+"""The keys and values of sources that several hypotheses read."""
 
 from dataclasses import dataclass
 
@@ -8,13 +8,13 @@ from torch import Tensor
 
 @dataclass
 class SharedSource:
-    """Keys and values of N sources, each read by ``beam`` rows (hypotheses) that are next to each other.
+    """The keys and values of N sources, each read by ``beam`` adjacent rows (hypotheses).
 
     Attributes:
         keys: (N, H, d_key, S).
         values: (N, H, S, d_value).
-        pads: (N, S), True at pads; None if there are none.
-        beam: the number of rows, next to each other, that read each source.
+        pads: (N, S), True at padding; None if there is none.
+        beam: the number of adjacent rows that read each source.
     """
 
     keys: Tensor
@@ -23,10 +23,10 @@ class SharedSource:
     beam: int
 
     def reorder(self, order: Tensor) -> Tensor | None:
-        """Makes row i the old row order[i]; returns the numbers of the kept sources, or None if all stay.
+        """Replaces row i by row order[i]; returns the indices of the sources that are kept, or None if all are.
 
-        No value is read back from the device. So if several rows read each source and none of them has ended, the order
-        is assumed to move rows only within their source, as the call of ``set_beam_size`` promises.
+        No value is read back from the device. If several rows read each source and none of them has ended, ``order`` is
+        therefore assumed to move rows only within their source, as the call of ``set_beam_size`` promises.
         """
         if self.beam == 1:
             kept = order

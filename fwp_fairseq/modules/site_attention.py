@@ -1,4 +1,4 @@
-"""Attention with a memory behind the interface of fairseq's attention."""
+"""Attention with a memory and the interface of fairseq's attention."""
 
 from collections.abc import Callable
 
@@ -12,37 +12,37 @@ from ..options import SiteOptions
 from . import incremental_state as states
 from .fairseq_attention import Call, FairseqAttention
 
-# The least weight in training: guided alignment takes its logarithm, and a query may share no feature with the source.
+# The smallest weight in training, whose logarithm guided alignment takes; a query may share no feature with the source.
 _SMALLEST_WEIGHT = 1e-6
 
 
 class SiteAttention(FairseqAttention, MemoryAttention):
-    """Multi-head attention with fast weights, a replacement for ``fairseq.modules.MultiheadAttention``.
+    """Multi-head attention with fast weights that replaces ``fairseq.modules.MultiheadAttention``.
 
     It has the same arguments, with time as the first dimension, and the same parameter names and initialisation.
 
-    The ``encoder`` site writes every position, then reads (padding may be on either side). The ``decoder`` site is
-    causal, even where fairseq asks for full context alignment. The ``cross`` site writes the source once and only reads
-    afterwards.
+    The ``encoder`` site writes all positions and then reads (padding may be on either side). The ``decoder`` site is
+    causal, even if fairseq asks for full-context alignment. The ``cross`` site writes the source once and then only
+    reads.
 
-    Decoding is lazy where the compiled library can serve it: steps read a cache of recent positions, which is folded
-    into a state from time to time (:mod:`fwp_fairseq.ops.decoding`). Memory is bounded, reordering hypotheses moves
-    only indices, and the hypotheses of a sentence share its source. Under autograd, with other backends and with fast
-    nets, every step updates the state of each hypothesis instead.
+    Decoding is lazy if the compiled library supports it: steps read a cache of recent positions, which is folded into a
+    state from time to time (:mod:`fwp_fairseq.ops.decoding`). Memory is bounded, reordering hypotheses moves only
+    indices, and the hypotheses of a sentence share its source. Under autograd, with other backends and with fast nets,
+    every step updates the state of each hypothesis instead.
 
     Args:
         embed_dim: width of queries and output.
         num_heads: number of heads; d_key = d_value = embed_dim / num_heads.
         site: ``encoder``, ``decoder`` or ``cross``.
-        options: of this site, checked.
-        source_dim: width of the keys' input; embed_dim by default.
-        dropout: dropout on retrieved values, since there are no attention weights to drop.
+        options: the options of this site, checked.
+        source_dim: width of the input of keys and values; embed_dim by default.
+        dropout: dropout on the values that are read, because there are no attention weights to drop.
         q_noise, qn_block_size: fairseq's quantisation noise on the projections.
 
     Attributes:
-        shows_weights_in_training: whether training gives attention weights, with gradients.
-        substitute: a function that computes the output (T, B, C) from (self, query, key, key_padding_mask) in place of
-            fast weights, or None; see :mod:`.attention_transfer`.
+        shows_weights_in_training: True if training returns attention weights, with gradients.
+        substitute: a function that replaces fast weights and computes the output (T, B, C) from (self, query, key,
+            key_padding_mask), or None; see :mod:`.attention_transfer`.
     """
 
     shows_weights_in_steps = False  # steps keep no keys of the source
@@ -70,10 +70,10 @@ class SiteAttention(FairseqAttention, MemoryAttention):
     def attend(self, call: Call) -> tuple[Tensor, Tensor | None]:
         """Computes the results of a call.
 
-        Weights are the normalised products phi(q).phi(k); with a window they are those of both parts. Decoding step by
-        step keeps no keys and gives no weights, and neither does a fast net. In training
-        :attr:`shows_weights_in_training` decides. ``static_kv`` and ``attn_mask`` are ignored: a decoder is causal by
-        itself.
+        Weights are the normalised products phi(q).phi(k); with a window, those of both parts. Decoding steps keep no
+        keys and return no weights, and neither do fast nets. In training, weights depend on
+        :attr:`shows_weights_in_training`. ``static_kv`` and ``attn_mask`` are ignored, because a decoder is always
+        causal.
         """
         query, key, incremental_state = call.query, call.key, call.incremental_state
         self._refuse(call)
@@ -101,7 +101,7 @@ class SiteAttention(FairseqAttention, MemoryAttention):
         return self.output(out, query), call.shown(weights)
 
     def _refuse(self, call: Call) -> None:
-        """Raises NotImplementedError for features of fairseq's attention that this one lacks."""
+        """Raises NotImplementedError for features of fairseq's attention that this attention lacks."""
         if call.before_softmax:
             raise NotImplementedError("before_softmax: fast-weight attention has no softmax")
         if call.attn_mask is not None and self.site != "decoder":
@@ -126,21 +126,21 @@ class SiteAttention(FairseqAttention, MemoryAttention):
         return self.memory("write", *self.writes(key), key_padding_mask=key_padding_mask, rows=rows)
 
     def _of_heads(self, weights: Tensor | None) -> Tensor | None:
-        """Brings weights (B, H, T, S) into the order (H, B, T, S); in training none is 0."""
+        """Transposes weights (B, H, T, S) to (H, B, T, S); in training, raises those that are 0."""
         if weights is None:
             return None
         if self.training:
             weights = weights.clamp(min=_SMALLEST_WEIGHT)
-            # Once negative weights, which signed feature maps have, are raised, the sum of all can exceed 1.
+            # Signed feature maps give negative weights. When these are raised, the sum of all can exceed 1.
             weights = weights / weights.sum(-1, keepdim=True).clamp(min=1)
         return weights.transpose(0, 1)
 
     def store_state(self, incremental_state: dict, state: State) -> None:
-        """Lets the next call with this incremental state continue from a state of the memory."""
+        """Makes the next call with this incremental state continue from a state of the memory."""
         held, history = self.split_state(state, len(state[0]))
         states.store(self, incremental_state, {"held": held} | history)
 
     def load_state(self, incremental_state: dict) -> State:
-        """Returns the state that :meth:`store_state` stored, after all positions written since."""
+        """Returns the state that :meth:`store_state` stored, updated by all positions written since then."""
         saved = states.load(self, incremental_state)
         return self.join_state(saved["held"], saved)

@@ -87,7 +87,7 @@ class Cache:
     projection: Tensor | None = None
 
     def reorder(self, order: Tensor) -> None:
-        """Makes row i the old row order[i]; ``order`` may have any length."""
+        """Replaces row i by row order[i]; ``order`` may have any length."""
         if self.ancestors is not None:
             self.ancestors = self.ancestors.index_select(0, order)
         if self.ancestors is None or self.W is not None:

@@ -11,5 +11,5 @@ __all__ = ["PARTS", "Part"]
 for _file in pkgutil.iter_modules(__path__):
     importlib.import_module(f"{__name__}.{_file.name}")
 
-# In the order of the table of options, which is that of the parameters of attention.
+# In the order of the table of options, which determines the order of attention's parameters.
 PARTS: list[type[Part]] = sorted(Part.__subclasses__(), key=lambda part: list(OPTIONS).index(part.option))

@@ -10,11 +10,11 @@ from .part import Part
 
 
 class HeadNorm(Part):
-    """y -> weight_h y / sqrt(mean of y^2 + eps) over the d_value numbers of each head (Zhang and Sennrich 2019).
+    """Computes weight_h y / sqrt(mean(y^2) + eps) over the d_value numbers of each head (Zhang and Sennrich 2019).
 
-    It replaces a denominator: the size of an output depends on the number of keys written, and the norm removes this
-    without a normaliser z. Yang et al. 2024 ("Parallelizing Linear Transformers with the Delta Rule over Sequence
-    Length") use it with the delta rule in this way. It is computed in float32 or wider; the result has the type of y.
+    The size of an output depends on the number of keys written; this norm removes the dependence without a normaliser
+    z. Yang et al. 2024 ("Parallelizing Linear Transformers with the Delta Rule over Sequence Length") use it with the
+    delta rule in this way. It is computed in float32 or wider; the result has the dtype of y.
     """
 
     option, place = "output_norm", "output"

@@ -6,17 +6,17 @@ from torch import nn
 
 
 class Part(nn.Module):
-    """Changes the queries and keys of all heads, or their outputs, where an option is not its default.
+    """Changes the queries and keys of all heads, or their outputs, if an option does not have its default.
 
-    ``forward`` maps (..., heads, d_key) to the same shape. In the attention, the module is named as the option.
+    ``forward`` maps (..., heads, d_key) to the same shape. Attention stores the module under the name of the option.
 
     Attributes:
         option: the name of the option.
-        place: what the module changes, ``"queries and keys"`` or ``"output"``.
+        place: ``"queries and keys"`` or ``"output"``, whichever the module changes.
 
     Args:
         heads, d_key: number of heads, and width of each.
-        variance: mean square of an entry of fresh queries and keys.
+        variance: mean square of an entry of queries and keys at initialisation.
     """
 
     option: ClassVar[str]

@@ -12,22 +12,22 @@ from .part import Part
 
 
 class QueryKeyNorm(Part):
-    """x -> length scale_h x / (|x| + eps), for the queries and the keys of head h; scale_h is learned and starts as 1.
+    """Computes length scale_h x / (|x| + eps) for the queries and keys of head h; scale_h is learned and starts at 1.
 
-    phi(q).phi(k) then depends on the directions of q and k alone, and scale_h says how sharply. With FAVOR+ it is
-    exp(scale_h^2 length^2 cos(q, k) / sqrt(d_key)). The variance of its estimate from random features
-    grows with exp(|q' + k'|^2), q' = q d_key^-1/4 (Luo et al. 2021, "Stable, Fast and Accurate: Kernelized Attention
-    with Relative Positional Encoding", Lemma 2); without the norm, training makes queries and keys ever longer.
+    phi(q).phi(k) then depends only on the directions of q and k, and scale_h determines how sharply. With FAVOR+ it is
+    exp(scale_h^2 length^2 cos(q, k) / sqrt(d_key)). The variance of its estimate from random features grows with
+    exp(|q' + k'|^2), q' = q d_key^-1/4 (Luo et al. 2021, "Stable, Fast and Accurate: Kernelized Attention with Relative
+    Positional Encoding", Lemma 2); without the norm, queries and keys keep growing during training.
 
     Args:
         heads: number of scales.
         d_key: width of a head.
-        variance: mean square of an entry of fresh queries and keys. ``length`` = sqrt(variance d_key) is the root mean
-            square of their lengths. The cosine of two random directions has the variance 1 / d_key, so the exponent
-            length^2 cos / sqrt(d_key) has the variance variance^2, as q.k / sqrt(d_key) has in softmax attention with
-            fresh weights: the kernel starts as sharp as that.
+        variance: mean square of an entry of queries and keys at initialisation. ``length`` = sqrt(variance d_key) is
+            the root mean square of their lengths. The cosine of two random directions has variance 1 / d_key, so the
+            exponent length^2 cos / sqrt(d_key) has variance ``variance``^2, as q.k / sqrt(d_key) does in softmax
+            attention at initialisation: the kernel starts as sharp as softmax attention.
 
-    Computed in float32 or wider; the result has the type of x. Cost: a few passes over x.
+    It is computed in float32 or wider; the result has the dtype of x. Cost: a few passes over x.
     """
 
     option, place = "qk_norm", "queries and keys"

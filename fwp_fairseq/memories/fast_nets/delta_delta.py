@@ -13,7 +13,7 @@ from .fast_net import FastNet, Run
 
 @state.registered
 class DeltaDeltaState(NamedTuple):
-    """first (B, H, d_dot, 3 d_key + 1), the matrix that programs; second (B, H, d_dot, d_key); fed (B, H, d_key)."""
+    """first (B, H, d_dot, 3 d_key + 1), which programs second (B, H, d_dot, d_key); fed (B, H, d_key)."""
 
     first: Tensor | None
     second: Tensor | None
@@ -21,11 +21,11 @@ class DeltaDeltaState(NamedTuple):
 
 
 class DeltaDelta(FastNet):
-    """A fast weight matrix that programs another one (Irie et al. 2021, Sec. 3.1, "Delta-Delta Net").
+    """Writes a second fast weight matrix with the output of a first (Irie et al. 2021, Sec. 3.1, "Delta-Delta Net").
 
-    The values of the site's own matrix are 3 d_key + 1 wide. Its output is the query, key, value and logit of beta of a
-    second matrix, which is also written by the delta rule, with the same kind of feature map and normaliser; learned
-    maps are its own. The site's v is the part of the first matrix's values from which the second one's values come.
+    The values of the first matrix have width 3 d_key + 1, and its output is the query, key, value and logit of beta of
+    the second matrix. The delta rule writes both, with the same kind of feature map and normaliser; learned maps are
+    not shared. The site's v is the part of the first matrix's values that becomes the second matrix's values.
     """
 
     name, title = "delta", "Delta-Delta Net, a matrix writes a second one"

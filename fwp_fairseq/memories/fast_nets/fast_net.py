@@ -21,11 +21,11 @@ from .feedback import ACTIVATIONS, Feedback
 
 
 class Run(NamedTuple):
-    """Options of one pass over some positions.
+    """The options of one pass over some positions.
 
     Attributes:
-        pads: (B, L), True at positions that leave the state as it is; None if there are none.
-        return_state: whether the state at the end is needed; if not, None may take the place of a matrix.
+        pads: (B, L), True at padding, which leaves the state as it is; None without padding.
+        return_state: True if the state at the end is needed; otherwise None may be returned for a matrix.
     """
 
     pads: Tensor | None
@@ -33,22 +33,22 @@ class Run(NamedTuple):
 
 
 class FastNet(Memory):
-    """A network, the *fast net*, whose weights the *slow net* writes at each position (Irie et al. 2021); it is causal.
+    """A causal network, the *fast net*, whose weights the *slow net* writes at each position (Irie et al. 2021).
 
-    The slow net is the rest of the layer: its projections compute the parts, which are q, k, v, the gates of the site's
-    rule (beta for the delta rule), and those that a subclass names in :meth:`further`. A subclass also has its named
+    The slow net is the rest of the layer. Its projections compute the parts: q, k, v, the gates of the site's rule
+    (beta for the delta rule), and those that a subclass names in :meth:`further`. A subclass also defines the named
     tuple ``State``, the :meth:`shapes` of its tensors, and :meth:`advance`. The last field of a state, ``fed``, is the
-    output at the last position if the option ``recurrent`` feeds it back, else None.
+    output at the last position if the option ``recurrent`` feeds it back, and None otherwise.
 
-    Parameters: ``slow`` projects to the further parts, without bias; those of width 1 are write strengths and start at
-    about a half, and the others are initialised as the site's own projections of the same width. For ``feedback`` see
+    Parameters: ``slow`` projects to the additional parts, without bias. Parts of width 1 are logits of beta, which
+    starts at about 1/2; the others are initialised like the site's projections of the same width. For ``feedback`` see
     :class:`.Feedback`.
 
     Attributes:
         name: the value of the option ``fast_net`` that chooses the net.
-        title: what the help says of it.
-        rule: the update rule that writes its matrices.
-        own_rows: the rows of options that no other net reads.
+        title: the description in help texts.
+        rule: the update rule that writes the matrices.
+        own_rows: the rows of options that only this net reads.
     """
 
     name: ClassVar[str | None] = None
@@ -117,18 +117,18 @@ class FastNet(Memory):
         """Creates the modules of a subclass."""
 
     def further(self) -> dict[str, int]:
-        """Returns the widths of the parts beside q, k, v and the gates of the site's rule, by name."""
+        """Returns the widths of the parts other than q, k, v and the gates of the site's rule, by name."""
         return {}
 
     def shapes(self) -> list[tuple[int, ...]]:
-        """Returns the shapes of a state's tensors for one head of one row, without ``fed``."""
+        """Returns the shapes of a state's tensors for one head and one row, without ``fed``."""
         raise NotImplementedError
 
     def advance(self, run: Run, parts: Parts, state: State) -> tuple[Tensor, State]:
-        """Writes and reads at L positions, one after the other; returns out (B, L, H, d_key) and the state.
+        """Writes and reads at L positions, one after another; returns out (B, L, H, d_key) and the state.
 
-        ``parts`` are (B, L, H, width), before any activation, with 0 at pads. None in the state stands for zeros. The
-        output at a pad is unspecified, but finite.
+        ``parts`` are (B, L, H, width), before any activation, and 0 at padding. None in the state stands for zeros. The
+        output at padding is unspecified, but finite.
         """
         raise NotImplementedError
 
@@ -160,7 +160,7 @@ class FastNet(Memory):
         return out.to(dtype), state if return_state else None
 
     def _advance_with_feedback(self, pads: Tensor | None, parts: Parts, state: State) -> tuple[Tensor, State]:
-        """Advances by one position after the other, each with the output of the position before."""
+        """Advances one position at a time, feeding back the output of the previous position."""
         if not parts["v"].shape[1]:
             return parts["v"], state
         fed, outputs = state.fed, []
@@ -175,9 +175,9 @@ class FastNet(Memory):
     def recall(
         self, features: Features, q: Tensor, k: Tensor, v: Tensor, logit: Tensor, W: Tensor | None, run: Run
     ) -> tuple[Tensor, Tensor | None]:
-        """Writes a matrix by the delta rule and reads it; returns out (B, L, H, columns of W) and W.
+        """Writes a matrix with the delta rule and reads it; returns out (B, L, H, columns of W) and W.
 
-        q and k are before the feature map, and ``logit`` (B, L, H, 1) is the logit of beta.
+        q and k come before the feature map; ``logit`` (B, L, H, 1) is the logit of beta.
         """
         out, state = ops.delta_rule(
             features.queries(q),

@@ -19,9 +19,10 @@ class LinearState(NamedTuple):
 
 
 class Linear(FastNet):
-    """y_t = W_t phi(q_t), W_t written by the delta rule with k_t, v_t and beta_t.
+    """Computes y_t = W_t phi(q_t), with W_t written by the delta rule from k_t, v_t and beta_t.
 
-    Without feedback this is the delta rule itself, a :class:`..matrix.Matrix`; with it, the Recurrent Delta Net.
+    With feedback this is the Recurrent Delta Net. Without it, it is the delta rule, for which sites use a
+    :class:`..matrix.Matrix`.
     """
 
     name, title = "linear", "one matrix"

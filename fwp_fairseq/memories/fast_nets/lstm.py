@@ -14,7 +14,7 @@ GATES = ("u", "i", "o")
 
 @state.registered
 class LstmState(NamedTuple):
-    """The matrices of the gates, W (B, H, d_dot, d_key) and R (B, H, d_key, d_key); h and c (B, H, d_key); fed."""
+    """The matrices of each gate, W (B, H, d_dot, d_key) and R (B, H, d_key, d_key); h and c (B, H, d_key); fed."""
 
     W_u: Tensor | None
     W_i: Tensor | None
@@ -28,16 +28,16 @@ class LstmState(NamedTuple):
 
 
 class Lstm(FastNet):
-    """An LSTM without biases, all of whose weights are fast (Irie et al. 2021, Sec. 3.1, "Delta LSTM").
+    """An LSTM without biases whose weights are all fast (Irie et al. 2021, Sec. 3.1, "Delta LSTM").
 
     With z^g_t = W^g_t phi(q^g_t) + R^g_t softmax(h_{t-1}) for g = u, i, o, and h_0 = c_0 = 0:
 
         c_t = sigmoid(z^i_t) * z^u_t + (1 - sigmoid(z^i_t)) * c_{t-1}
         h_t = sigmoid(z^o_t) * c_t
 
-    This is version 4 of the authors' code, with which they had their results: the update z^u is linear, and the forget
-    gate is one minus the input gate. Each of the six matrices is written by the delta rule with its own key, value and
-    beta; the site's q, k, v and beta are those of W^u. The three W share the site's feature map.
+    This is version 4 in the authors' code, which produced their results: the update z^u is linear, and the forget gate
+    is one minus the input gate. The delta rule writes each of the six matrices with a separate key, value and beta; the
+    site's q, k, v and beta belong to W^u. The three W share the site's feature map.
     """
 
     name, title = "lstm", "Delta LSTM, three gates of two matrices each"
@@ -73,5 +73,5 @@ class Lstm(FastNet):
 
     @staticmethod
     def _of_all_gates(parts: Parts, part: str) -> Tensor:
-        """Joins a part of the recurrent matrices, one gate's heads after the other's."""
+        """Concatenates a part of the recurrent matrices over the gates, along the heads."""
         return torch.cat([parts[f"{part}_r{gate}"] for gate in GATES], 2)

@@ -13,12 +13,12 @@ from ..features import Features
 from ..memory import Parts
 from .fast_net import FastNet, Run
 
-# Of the hidden layer, in widths of a head.
+# The width of the hidden layer, in multiples of d_key.
 HIDDEN = 4
 
 
 class WideLayerNorm(nn.LayerNorm):
-    """A layer norm in the type of its input, which is float32 where the parameters are in half precision."""
+    """Normalises in the dtype of its input, which is float32 even if the parameters are in half precision."""
 
     def forward(self, x: Tensor) -> Tensor:
         return F.layer_norm(x, self.normalized_shape, self.weight.to(x.dtype), self.bias.to(x.dtype), self.eps)
@@ -34,16 +34,16 @@ class MlpState(NamedTuple):
 
 
 class Mlp(FastNet):
-    """A feed-forward net of ``depth`` blocks whose two matrices are fast (Irie et al. 2021, "Delta MLP").
+    """A feed-forward net of ``depth`` blocks, each with two fast matrices (Irie et al. 2021, "Delta MLP").
 
-    With h = q_t at first, each block does
+    Starting from h = q_t, each block computes
 
         h <- h + W2_t phi(W1_t phi(norm(h)))
 
-    where ``norm`` is a layer norm of a head's width with slow weights, W1 leads to 4 d_key hidden units and W2 back.
-    Every matrix is written by the delta rule with its own key, value and beta; the site's k and beta are those of the
-    first W1, its v that of the first W2. The first W1 has the site's feature map, the others the same kind of map; that
-    of the hidden units has its natural width, and so have learned maps of their own.
+    where ``norm`` is a layer norm over d_key numbers with slow weights, W1 maps to 4 d_key hidden units, and W2 maps
+    back. The delta rule writes every matrix with a separate key, value and beta; the site's k and beta belong to the
+    first W1, and its v belongs to the first W2. The first W1 uses the site's feature map, and all other matrices have
+    separate maps of the same kind; those of the hidden units have their natural width.
     """
 
     name, title = "mlp", "Delta MLP, blocks of two matrices"

@@ -11,7 +11,7 @@ from .fast_net import FastNet, Run
 
 @state.registered
 class RnnState(NamedTuple):
-    """W (B, H, d_dot, d_key); R (B, H, d_key, d_key); y (B, H, d_key), the net's output; fed, the same if fed back."""
+    """W (B, H, d_dot, d_key); R (B, H, d_key, d_key); y (B, H, d_key), the output; fed, the same if it is fed back."""
 
     W: Tensor | None
     R: Tensor | None
@@ -20,10 +20,10 @@ class RnnState(NamedTuple):
 
 
 class Rnn(FastNet):
-    """y_t = W_t phi(q_t) + R_t softmax(y_{t-1}), y_0 = 0 (Irie et al. 2021, Sec. 3.1, "Delta RNN").
+    """Computes y_t = W_t phi(q_t) + R_t softmax(y_{t-1}), y_0 = 0 (Irie et al. 2021, Sec. 3.1, "Delta RNN").
 
-    W is the site's own fast weight matrix. R is written by the delta rule with the softmax of its own key, its own
-    value and beta. Both are written before they are read.
+    The delta rule writes W with the site's k, v and beta, and R with a separate key (after a softmax), value and beta.
+    Both are written before they are read.
     """
 
     name, title = "rnn", "Delta RNN, a second matrix reads the previous output"
