@@ -17,12 +17,13 @@ the references: --lines H --references TOKENS --tokenize none --smooth-method no
 
 Several systems are compared by one of sacreBLEU's paired tests, with the first system as the baseline. The p-value is
 the share of samples that differ at least as much as these systems do, which are counted as a sample; * marks those
-below 0.05.
+below 0.05. The bootstrap takes the mean of its samples from them, and counts what is within its error as equal.
 """
 
 import argparse
 import re
 import signal
+import sys
 from unittest import mock
 
 from .bleu_tokenizer import make_metric, tokenizer_of
@@ -89,6 +90,8 @@ def _compare(args, systems: dict[str, list[str]], references: list[str]) -> None
     """Prints the results of a paired test of the first system with each of the others."""
     from sacrebleu.utils import Color, print_results_table
 
+    if args.paired_bs and len(references) == 1:
+        print("--paired-bs: all samples of one sentence are alike, so the p-value means nothing", file=sys.stderr)
     kind, samples = ("bs", args.paired_bs_n) if args.paired_bs else ("ar", args.paired_ar_n)
     signatures, results = paired(systems, references, _metrics(args, references), kind, samples, args.paired_jobs)
     Color.ENABLE_COLORS = False

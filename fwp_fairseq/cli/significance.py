@@ -1,5 +1,6 @@
 """Paired tests of translations, by sacreBLEU."""
 
+from functools import partial
 from unittest import mock
 
 import numpy as np
@@ -7,13 +8,19 @@ import numpy as np
 _ROUNDING = 1e-6  # of scores from 0 to 100, whose sums are taken in another order for each sample
 
 
-def _p_value(differences: np.ndarray, observed: float) -> float:
+_ERRORS = 3  # standard errors of a mean, within which differences from it count as equal
+
+
+def _p_value(differences: np.ndarray, observed: float, centred: bool) -> float:
     """Returns the share of the samples' differences that are at least the observed one, which is a sample itself.
 
     p = (c + 1) / (n + 1), where c of n samples have such a difference (Noreen 1989; Riezler and Maxwell 2005).
     sacreBLEU counts those above the observed one alone, so that a few different sentences always seem significant.
+    The bootstrap's differences are ``centred``: their mean, which is known up to its standard error, was taken away.
+    If systems differ in one sentence, its second copy in a resample is a tie, which chance would decide otherwise.
     """
-    return (np.sum(differences >= observed - _ROUNDING).item() + 1) / (len(differences) + 1)
+    error = _ERRORS * differences.std() / len(differences) ** 0.5 if centred else 0.0
+    return (np.sum(differences >= observed - max(error, _ROUNDING)).item() + 1) / (len(differences) + 1)
 
 
 def paired(systems: dict[str, list[str]], references: list[str], metrics: dict, kind: str, samples: int, jobs: int = 1):
@@ -26,7 +33,8 @@ def paired(systems: dict[str, list[str]], references: list[str], metrics: dict, 
     (first, texts), *rest = systems.items()
     named = [(f"Baseline: {first}", texts), *rest]  # by which sacreBLEU's table knows it
     test = significance.PairedTest(named, metrics, [references], kind, samples, n_jobs=jobs)
-    with mock.patch.object(significance, "_compute_p_value", _p_value):  # its processes are forked within
+    p_value = partial(_p_value, centred=kind == "bs")
+    with mock.patch.object(significance, "_compute_p_value", p_value):  # its processes are forked within
         signatures, results = test()
     for metric, (baseline, *others) in results.items():
         if metric == "System":

@@ -75,6 +75,18 @@ def test_resamples_have_the_exact_p_value_with_every_metric(name):
     assert found == pytest.approx(exact, abs=3.5 * np.sqrt(exact * (1 - exact) / 3000) + 1 / 3000)
 
 
+@pytest.mark.parametrize("name", ["BLEU", "CHRF", "TER"])
+def test_ties_of_resamples_do_not_depend_on_the_seed(monkeypatch, name):
+    """Two copies of the only different sentence exceed the mean by as much as one copy is worth."""
+    references = REFERENCES[:1] * 4
+    first = [references[0].replace("river", "lake"), *references[1:]]
+    metric = METRICS[name]()
+    exact = exact_by_resampling(metric, first, references, references)
+    for seed in range(6):
+        monkeypatch.setenv("SACREBLEU_SEED", str(seed))
+        assert p_value(metric, first, references, references, "bs", 1000) == pytest.approx(exact, abs=0.05)
+
+
 def test_the_observed_difference_is_a_sample():
     """With one sentence every resample is the observed one: p = (n + 1) / (n + 1)."""
     texts = systems([0], 1)
