@@ -286,3 +286,11 @@ def test_calls_that_make_no_sense(refused, files, tmp_path):
         assert named in refused(2, *common, *flags)
     other.write_text("short\n")
     assert "other.txt has 1" in refused(1, *common, files[1], other, "--paired-bs")
+
+
+def test_a_bootstrap_of_one_sentence_is_said_to_mean_nothing(fwp, tmp_path):
+    for name, text in (("reference", "the cat sat"), ("one", "the cat sat"), ("two", "the dog sat")):
+        (tmp_path / name).write_text(f"{text}\n")
+    line = ("bleu", "--references", tmp_path / "reference", "--hypotheses", tmp_path / "one", tmp_path / "two")
+    assert "the p-value means nothing" in fwp(*line, "--paired-bs").err
+    assert "means nothing" not in fwp(*line, "--paired-ar").err
