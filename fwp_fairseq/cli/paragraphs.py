@@ -16,8 +16,9 @@ from .errors import CommandError
 
 Part = TypeVar("Part")
 _UNDECIDED = 2  # sentences at the end of a text of which more may follow: their ends depend on it
-# Thai and Lao end a clause or a sentence with a space, and have no full stop.
-_CLAUSE = re.compile(r"(?<=[\u0e00-\u0eff])\s+(?=[\u0e00-\u0eff])")
+# Spaces that end a clause or a sentence where Unicode's rules see none: in Thai, Lao and Tibetan, which have no full
+# stop, and behind the question mark of Greek, which looks like a semicolon.
+_CLAUSE = re.compile(r"(?<=[\u0e00-\u0fff])\s+(?=[\u0e00-\u0fff])|(?<=[\u0370-\u03ff\u1f00-\u1fff][;\u037e])\s+")
 # Characters of Chinese and Japanese, with their punctuation: no space stands behind one.
 _UNSPACED = re.compile("[\u3000-\u30ff\u3400-\u9fff\uf900-\ufaff\uff00-\uffef\U00020000-\U0003ffff]")
 
@@ -67,7 +68,7 @@ def joined(texts: Iterable[str]) -> str:
 
 
 def _sentences(text: str) -> list[str]:
-    """Divides a text at the ends of sentences by Unicode's rules (UAX 29), and of clauses in Thai and Lao."""
+    """Divides a text at the ends of sentences by Unicode's rules (UAX 29), and at those that these do not know."""
     from icu4py.breakers import SentenceBreaker
 
     parts = chain.from_iterable(_CLAUSE.split(sentence) for sentence in SentenceBreaker(text, "en"))

@@ -25,6 +25,12 @@ TEXTS = {
     "Arabic": ("أين السوق؟", "ذهبت إلى السوق.", 2),
     "Armenian": ("Ես գնացի շուկա։", "Այսօր եղանակը լավ է։", 3),
     "Amharic": ("ወደ ገበያ ሄድኩ።", "ዛሬ አየሩ ጥሩ ነው።", 3),
+    "Hebrew": ("הלכתי לשוק.", "האם מזג האוויר יפה היום?", 2),
+    "Greek": ("Πήγες στην αγορά;", "Σήμερα ο καιρός είναι καλός.", 3),
+    "Tamil": ("நான் சந்தைக்குச் சென்றேன்.", "இன்று வானிலை நன்றாக உள்ளதா?", 3),
+    "Bengali": ("আমি বাজারে গিয়েছিলাম।", "আজ আবহাওয়া কি ভালো?", 3),
+    "Georgian": ("მე ბაზარში წავედი.", "დღეს კარგი ამინდია?", 3),
+    "Tibetan": ("ང་ཁྲོམ་ལ་ཕྱིན་པ་ཡིན།", "དེ་རིང་གནམ་གཤིས་ཡག་པོ་འདུག", 6),
 }
 
 
@@ -93,7 +99,7 @@ def test_the_table_of_the_page():
     for language, (first, second, _) in TEXTS.items():
         text = ("" if language in ("Chinese", "Japanese") else " ").join([first, second] * 60)
         made = passages(text, 20)
-        end = "a space" if language in ("Thai", "Lao") else f"`{first[-1]}` `{second[-1]}`"
+        end = "a space" if language in ("Thai", "Lao", "Tibetan") else f"`{first[-1]}` `{second[-1]}`"
         end = end if first[-1] != second[-1] or end == "a space" else f"`{first[-1]}`"
         rows.append(
             f"| {language} | {end} | {count_words(text)} | {len(made)} | {max(map(len, made))} | "
