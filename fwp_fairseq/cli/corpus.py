@@ -13,6 +13,7 @@ from .paragraphs import count_words, filled, joined, read_lines
 from .pieces import learn
 
 PARTS = ("train", "valid", "test")
+_NAMES = 12  # of a folder, named where files are missing
 LARGE = 3_000_000  # words, from which on a tiny model is too small
 
 Pair = tuple[str, str]
@@ -58,8 +59,13 @@ class Corpus:
 
     def _refuse_missing(self) -> None:
         paths = [self._path(part, language) for part in PARTS for language in self.languages]
-        if missing := [str(path) for path in paths if not path.is_file()]:
-            raise CommandError(f"{', '.join(missing)}: no such file, nor with .gz")
+        if missing := [path.name for path in paths if not path.is_file()]:
+            what = f"--texts {self.folder}: expected a folder with {', '.join(missing)}, plain or with .gz"
+            if not self.folder.is_dir():
+                raise UsageError(f"{what}; this is {'a file' if self.folder.exists() else 'no folder'}")
+            names = sorted(path.name for path in self.folder.iterdir() if not path.name.startswith("."))
+            there = f"{', '.join(names[:_NAMES])}{', ...' if len(names) > _NAMES else ''}" if names else "nothing"
+            raise CommandError(f"{what}; it has {there}")
 
     @cached_property
     def pairs(self) -> dict[str, list[Pair]]:
@@ -70,10 +76,10 @@ class Corpus:
             sides = [read_lines(self._path(part, language)) for language in self.languages]
             if len(sides[0]) != len(sides[1]) or not sides[0]:
                 counts = " and ".join(
-                    f"{self.folder / part}.{language} has {len(side)} lines"
+                    f"{self._path(part, language)} ({len(side):,})"
                     for language, side in zip(self.languages, sides, strict=True)
                 )
-                raise CommandError(f"{counts}; expected as many, and at least one")
+                raise CommandError(f"lines of {counts}: expected as many, and at least one")
             pairs = list(zip(*sides, strict=True))
             if self.passage is not None:
                 pairs = _passages(pairs, self.passage)

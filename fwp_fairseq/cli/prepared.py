@@ -48,6 +48,8 @@ class Prepared:
                 self._refuse_dictionaries(theirs, flag)
             return
         wanted = vocabulary or corpus.vocabulary
+        pieces = f"learns up to {wanted:,} pieces" if theirs is None else "takes the pieces of --finetune-from"
+        say(f"{pieces} and cuts {sum(map(len, corpus.pairs.values())):,} pairs into them")
         count = corpus.write_pieces(self.folder, corpus.learn_pieces(wanted) if theirs is None else theirs.pieces)
         if vocabulary is not None and count < vocabulary:
             say(f"the texts give {count:,} pieces at most, fewer than --vocabulary {vocabulary:,}")

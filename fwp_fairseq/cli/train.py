@@ -234,14 +234,19 @@ def _trainings(args, prepared: Prepared, out: Path, beginning) -> list[Training]
     command = words(out, model, flags, args.max_update)
     lengths = lengths_of(command)
     _say_plan(args, prepared, recipe, lengths, model, attention)
-    updates, seconds = lengths.max_update, None
+    updates, seconds, shortened = lengths.max_update, None, ""
     if updates > _FEW_UPDATES:
         seconds = seconds_per_update(command, out / "seconds_per_update")
     if args.minutes and seconds:
         updates = min(updates, max(1, int(args.minutes * 60 / seconds)))
         command = words(out, model, flags, updates)
+        if updates < lengths.max_update:
+            shortened = f"; {lengths.max_update:,} without --minutes"
     time = f"about {duration(updates * seconds)}, {seconds:.2f} s an update" if seconds else "not measured"
-    say(f"  updates   {updates:,} of at most {lengths.max_tokens:,} tokens\n  time      {time}, of each training")
+    say(
+        f"  updates   {updates:,} of at most {lengths.max_tokens:,} tokens{shortened}"
+        f"\n  time      {time}, of each training"
+    )
     trainings = [Training(out, command)]
     if args.baseline:
         folder = _made(out / BASELINE, "--out")
@@ -266,9 +271,9 @@ def _say_plan(args, prepared: Prepared, recipe: Recipe, lengths, model: list[str
     if not any(word.partition("=")[0] == "--dropout" for word in args.flags):
         say(f"  dropout   {recipe.dropout[0]} ({recipe.dropout[1]})")
     for part, count in corpus.without_text.items():
-        what = "are scored all the same" if part == "test" else "are left out"
+        what = "scored all the same" if part == "test" else "left out"
         if count:
-            say(f"  {count:,} pairs of {part} have no text on one side and {what}")
+            say(f"  {what}: {count:,} of the pairs of {part}, with no text on one side")
     flags = "--max-source-positions N --max-target-positions N --max-tokens N after --"
     for part, use in (("train", "to train on"), ("valid", "to validate on")):
         sizes = prepared.lengths(part)
@@ -285,8 +290,8 @@ def _say_plan(args, prepared: Prepared, recipe: Recipe, lengths, model: list[str
             )
         if left_out := len(sizes) - len(fitting):
             say(
-                f"\n{left_out} of {len(sizes)} lines {use} have more than {positions} tokens and are left out; shorter "
-                f"ones, or {flags}, take them in"
+                f"  left out: {left_out:,} of {len(sizes):,} lines {use}, with more than {positions} tokens; "
+                f"shorter ones, or {flags}, take them in"
             )
 
 
@@ -324,5 +329,6 @@ def _conclude(args, corpus: Corpus, out: Path, trainings: list[Training]) -> Non
         f"\nscores       {shlex.join(['fwp', *map(str, score[3:])])}"
         f"\ntable        {shlex.join(['fwp', *map(str, table[3:])])}"
         f"\ncurve        {out / 'curve.svg'}"
-        f"\nto go on     the same command with -- --patience N, if that ended it, or with a larger --max-update\n"
+        "\nto go on     the same command with -- --patience N, if that ended it, or with a larger "
+        f"{'--minutes' if args.minutes else '--max-update'}\n"
     )

@@ -104,12 +104,16 @@ def test_a_folder_in_use_is_refused(texts, capsys):
 
 def test_files_that_do_not_fit_are_named(texts):
     (texts / "valid.de").write_text("eins\n", encoding="utf-8")
-    with pytest.raises(CommandError, match=r"valid\.en has 40 lines and .*valid\.de has 1 lines"):
+    with pytest.raises(CommandError, match=r"^lines of .*valid\.en \(40\) and .*valid\.de \(1\): expected as many"):
         Corpus(texts, ("en", "de"))
     (texts / "valid.de").unlink()
     (texts / "test.en").rename(texts / "away")
-    with pytest.raises(CommandError, match=r"valid\.de, .*test\.en: no such file, nor with \.gz$"):
+    there = r"it has away, test\.de, train\.de, train\.en, valid\.en$"
+    with pytest.raises(CommandError, match=rf"a folder with valid\.de, test\.en, plain or with \.gz; {there}"):
         Corpus(texts, ("en", "de"))
+    for folder, what in (texts / "nowhere", "no folder"), (texts / "away", "a file"):
+        with pytest.raises(UsageError, match=f"--texts {folder}: expected a folder with train.en, .*; this is {what}$"):
+            Corpus(folder, ("en", "de"))
     (texts / "away").rename(texts / "test.en")
     (texts / "valid.de.gz").write_bytes(b"no gzip")
     with pytest.raises(CommandError, match=r"valid\.de\.gz: expected gzip, as its name says"):
@@ -212,7 +216,7 @@ def test_passages_end_at_empty_lines_and_at_their_size(tools, texts):
     assert len(Corpus(texts, ("en", "de")).pairs["valid"]) == 5 and len(Corpus(texts, ("en", "de")).pairs["test"]) == 6
     done = run(tools, texts, "--passage", 3, "--max-update", 2, "--vocabulary", 60)
     assert done.returncode == 0, done.stderr
-    assert "\n1 of 81 lines to train on have more than 2048 tokens and are left out" in done.stdout
+    assert "\n  left out: 1 of 81 lines to train on, with more than 2048 tokens;" in done.stdout
     assert len((texts.parent / "out of it/translations.de").read_text().splitlines()) == 4
     assert "checkpoints' --document --passage 3 < FILE" in done.stdout
     attention = "--fwp-encoder gated-delta,passes=both-ways --fwp-decoder gated-delta"
