@@ -29,6 +29,15 @@ FWP_DEVICE void unpack(Type type, const Eight& x, float (&y)[8]) {
 FWP_DEVICE uint32_t pack_two(Type type, float a, float b) {
   return type == Type::float16 ? pack_halves(a, b) : pack_bfloat16s(a, b);
 }
+FWP_DEVICE Eight packed(Type type, const float (&y)[8], float by) {  // y times `by`; 0 where that is 0
+  Eight z = {};
+  if (by == 0) return z;
+  if (type == Type::float16)
+    FWP_UNROLL (int n = 0; n < 4; ++n) z.w[n] = pack_halves(by * y[2 * n], by * y[2 * n + 1]);
+  else
+    FWP_UNROLL (int n = 0; n < 4; ++n) z.w[n] = pack_bfloat16s(by * y[2 * n], by * y[2 * n + 1]);
+  return z;
+}
 
 // The larger magnitudes of halves or bfloat16s, whose bits are in the order of their values, as halves' are. NaN where one
 // has an exponent that halves use for NaN.

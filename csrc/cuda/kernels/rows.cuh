@@ -44,7 +44,7 @@ struct Row : Head {
     const int64_t first = int64_t(head) * rows, width = inputs_of(c);
     return {{to.numbers + first * width, to.powers + first / 16 * (width / 16)}, int(width)};
   }
-  FWP_DEVICE const float* gradient_of_inputs() const {
+  FWP_DEVICE float* gradient_of_inputs() const {
     return (of_query ? c.grad_x_q : c.grad_x_k) + (int64_t(head) * rows + token) * inputs_of(c);
   }
   // put(d, gradient of x_d) to the caller.
@@ -73,34 +73,48 @@ struct DpfpRow : Row {
     else
       FWP_UNROLL (int n = 0; n < 8; ++n) y[n] = empty || i + n >= c.d_key ? 0.f : load(c.type, from.data, at + i + n);
   }
-  // A number of those in memory; before them stand x_{-i} = -x_{d_key - i}, and after them the same.
-  FWP_DEVICE float input(int i) const {
-    float sign = 1;
-    while (i < 0) i += c.d_key, sign = -sign;
-    while (i >= c.d_key) i -= c.d_key, sign = -sign;
-    const uint32_t two = word(inputs_from(i & ~1));
-    return sign * (i % 2 ? second_half(two) : first_half(two));
-  }
   FWP_DEVICE void put_inputs(int i, const float (&y)[8], float by) const {
     Eight z;
     FWP_UNROLL (int n = 0; n < 4; ++n) z.w[n] = pack_halves(by * y[2 * n], by * y[2 * n + 1]);
     put_eight(inputs_from(i), z);
   }
-  // Those before x, from x in memory.
+  // What stands before x, from x in memory.
   FWP_DEVICE void put_before() const {
-    FWP_ROLLED (int i = -before_x(c); i < 0; i += 8) {
-      float y[8];
-      FWP_UNROLL (int n = 0; n < 8; ++n) y[n] = input(i + n);
-      put_inputs(i, y, 1);
-    }
+    FWP_ROLLED (int i = -1; i >= -before_x(c); --i) *inputs_from(i) = *inputs_from(i + c.d_key) ^ 0x8000;
   }
-  // The sum of the r of neighbours that stand up to nu before x_d, of its sign; and (SIDES 2) of those after it.
-  template <int SIDES> FWP_DEVICE float neighbours(int d) const {
-    const float sign = input(d) < 0 ? -1.f : 1.f;
+  // Calls f(b, j, y, w) for x_b to x_{b+7} = y, and w from x_{b-j-1} on: features with x_{b-j} and x_{b-j-1} are made of them.
+  template <class F> FWP_DEVICE void each_window(int end, F f) const {
+    FWP_ROLLED (int j = 1; j <= c.nu; j += 2)
+      FWP_ROLLED (int b = 0; b < end; b += 8) {
+        const Eight here = eight(inputs_from(b));
+        uint32_t window[5];
+        load_window(window, here, inputs_from(b), j);
+        float y[8], w[10];
+        unpack(Type::float16, here, y);
+        FWP_UNROLL (int n = 0; n < 5; ++n) w[2 * n] = first_half(window[n]), w[2 * n + 1] = second_half(window[n]);
+        f(b, j, y, w);
+      }
+  }
+  // The features of both signs that a product of neighbours makes: itself, or 0.
+  FWP_DEVICE float sum_of_features(int end) const {
     float sum = 0;
-    FWP_ROLLED (int j = 1; j <= c.nu; ++j)
-      FWP_UNROLL (int side = 0; side < SIDES; ++side) sum += larger(sign * input(side ? d + j : d - j), 0.f);
-    return sign * sum;
+    each_window(end, [&](int, int j, const float (&y)[8], const float (&w)[10]) {
+      FWP_UNROLL (int n = 0; n < 8; ++n)
+        sum += larger(y[n] * w[n + 1], 0.f) + (j < c.nu ? larger(y[n] * w[n], 0.f) : 0.f);
+    });
+    return sum;
+  }
+  // Adds to a gradient g of x, and of what stands before it, that of the sum of features times `by`.
+  FWP_DEVICE void add_sums_gradient(float* g, float by) const {
+    each_window(c.d_key, [&](int b, int j, const float (&y)[8], const float (&w)[10]) {
+      float here[8] = {}, before[10] = {};
+      FWP_UNROLL (int n = 0; n < 8; ++n) {
+        if (y[n] * w[n + 1] > 0) here[n] += w[n + 1], before[n + 1] += y[n];
+        if (j < c.nu && y[n] * w[n] > 0) here[n] += w[n], before[n] += y[n];
+      }
+      FWP_UNROLL (int n = 0; n < 8; ++n) g[b + n] += by * here[n];
+      FWP_UNROLL (int n = 0; n < 10; ++n) g[b - j - 1 + n] += by * before[n];
+    });
   }
   // The power of a block of 16 rows, with which features are below 2^14.
   static FWP_DEVICE float power_of_rows(float most) {
@@ -118,9 +132,8 @@ struct DpfpRow : Row {
     float power = power_of_rows(most);
     FWP_ROLLED (int i = 0; i < end; i += 8) eight_of(i, y), put_inputs(i, y, undone(power));
     if (c.normalize_features) {
-      float sum = 0;
-      FWP_ROLLED (int d = 0; d < end; ++d) sum += input(d) * neighbours<1>(d);
-      by *= square_root(inverse_of(power * power * sum + c.eps));
+      if (there) put_before();
+      by *= square_root(inverse_of(power * power * sum_of_features(end) + c.eps));
       power = power_of_rows(most * by);
       FWP_ROLLED (int i = 0; i < end; i += 8) eight_of(i, y), put_inputs(i, y, by * undone(power));
     }
@@ -130,29 +143,26 @@ struct DpfpRow : Row {
     if (token % 16 == 0) to.at.powers[to.block(token, 0)] = power * power;
   }
   FWP_DEVICE void run_back() const {
-    const float *const g = gradient_of_inputs() + before_x(c),
-                       power = square_root(to.at.powers[to.block(token / 16 * 16, 0)]);
-    const auto gradient = [&](int d) {
-      float sum = g[d], sign = -1;
-      FWP_ROLLED (int i = d - c.d_key; i >= -before_x(c); i -= c.d_key, sign = -sign) sum += sign * g[i];
-      return sum;
-    };
-    float product = 0;
-    FWP_ROLLED (int d = 0; c.normalize_features && d < c.d_key; ++d) product += gradient(d) * input(d) / 2;
+    float* const g = gradient_of_inputs() + before_x(c);
+    if (c.normalize_features) {
+      float product = 0;
+      FWP_ROLLED (int i = -before_x(c); i < c.d_key; i += 8) {
+        float y[8];
+        unpack(Type::float16, eight(inputs_from(i)), y);
+        FWP_UNROLL (int n = 0; n < 8; ++n) product += g[i + n] * y[n];
+      }
+      add_sums_gradient(g, -to.at.powers[to.block(token / 16 * 16, 0)] * product / 2);
+    }
+    FWP_ROLLED (int i = -before_x(c); i < 0; ++i) g[i + c.d_key] -= g[i];
     const float by = scale();
     const auto put = putting();
+    const Rows<void>& out = of_query ? c.grad_q : c.grad_k;
     FWP_ROLLED (int i = 0; i < c.d_key; i += 8) {
       float y[8];
-      FWP_UNROLL (int n = 0; n < 8; ++n) y[n] = i + n < c.d_key ? gradient(i + n) : 0.f;
-      if (c.normalize_features)
-        FWP_UNROLL (int n = 0; n < 8; ++n)
-          if (i + n < c.d_key && input(i + n) != 0) y[n] -= power * power * product * neighbours<2>(i + n);
-      const Rows<void>& out = of_query ? c.grad_q : c.grad_k;
-      if (out.aligned && c.type != Type::float32) {
-        Eight z;
-        FWP_UNROLL (int n = 0; n < 4; ++n) z.w[n] = empty ? 0 : pack_two(c.type, by * y[2 * n], by * y[2 * n + 1]);
-        put_eight(static_cast<uint16_t*>(out.data) + offset(out, token, length) + i, z);
-      } else
+      FWP_UNROLL (int n = 0; n < 8; ++n) y[n] = g[i + n];
+      if (out.aligned && c.type != Type::float32)
+        put_eight(static_cast<uint16_t*>(out.data) + offset(out, token, length) + i, packed(c.type, y, by));
+      else
         FWP_UNROLL (int n = 0; n < 8; ++n)
           if (i + n < c.d_key) put(i + n, by * y[n]);
     }

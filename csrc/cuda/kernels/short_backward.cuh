@@ -467,15 +467,7 @@ template <int ROWS, bool CORRECTS, bool DECAYS, bool DPFP> struct ShortBackward 
       FWP_UNROLL (int i = 0; i < 4; ++i) sum[n][i] = -mean[i / 2];
   }
   FWP_DEVICE void store_eight(const Row& own, int column, const float (&y)[8]) const {
-    if (!own.there) return;
-    Eight z = {};
-    if (own.by != 0) {
-      if (c.type == Type::float16)
-        FWP_UNROLL (int n = 0; n < 4; ++n) z.w[n] = pack_halves(y[2 * n] * own.by, y[2 * n + 1] * own.by);
-      else
-        FWP_UNROLL (int n = 0; n < 4; ++n) z.w[n] = pack_bfloat16s(y[2 * n] * own.by, y[2 * n + 1] * own.by);
-    }
-    put_eight(own.to + column, z);
+    if (own.there) put_eight(own.to + column, packed(c.type, y, own.by));
   }
   FWP_DEVICE void back_function(const Row& own, int s) const {
     const bool there = this->is_there(own.token, own.key);
