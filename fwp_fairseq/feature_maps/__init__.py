@@ -1,4 +1,4 @@
-"""Feature maps phi: R^d_key -> R^d_dot. To add one, write its file and list its class in ``FEATURE_MAPS``."""
+"""Feature maps phi: R^d_key -> R^d_dot. To add one, write its file and add its class to ``FEATURE_MAPS``."""
 
 from .dpfp import Dpfp
 from .elu import Elu
@@ -42,7 +42,7 @@ def _find(name: str, d_key: int) -> type[FeatureMap]:
 
 
 def _chosen(cls: type[FeatureMap], **parameters: int | None) -> dict[str, int]:
-    """Returns the parameters that are not None; ValueError for one that the map does not have."""
+    """Returns the parameters that are not None; raises ValueError for one that the map does not have."""
     chosen = {key: value for key, value in parameters.items() if value is not None}
     for key, value in chosen.items():
         if key not in cls.parameters_help:
@@ -51,7 +51,7 @@ def _chosen(cls: type[FeatureMap], **parameters: int | None) -> dict[str, int]:
 
 
 def width_for(name: str, d_key: int, **parameters: int | None) -> int:
-    """Returns d_dot of a map with the given parameter (``nu``, ``m``, ...), or its natural width when none is given.
+    """Returns d_dot of a map with this parameter (``nu``, ``m``, ...), or its natural width if none is given.
 
     Raises ValueError for an unknown map, a parameter that the map does not have, or one out of range.
     """
@@ -62,7 +62,7 @@ def width_for(name: str, d_key: int, **parameters: int | None) -> int:
 def parameter_for(name: str, d_key: int, d_dot: int) -> dict[str, int]:
     """Returns the parameter that gives the map this width: ``{"nu": 2}``, ``{"m": 128}`` or ``{}``.
 
-    Raises ValueError when there is none; the message names the nearest possible widths.
+    Raises ValueError if there is none; the message names the nearest possible widths.
     """
     cls = _find(name, d_key)
     parameters = cls.parameters_for(d_key, d_dot)
@@ -78,13 +78,13 @@ def parameter_for(name: str, d_key: int, d_dot: int) -> dict[str, int]:
 def build_feature_map(
     name: str, d_key: int, d_dot: int | None = None, *, heads: int | None = None, **parameters: int | None
 ) -> FeatureMap:
-    """Builds a feature map from its width or its parameter, or with its natural width when neither is given.
+    """Builds a feature map from its width or its parameter, or with its natural width if neither is given.
 
     Args:
         name: a key of ``FEATURE_MAPS``.
-        d_key: width of the queries and keys that it will map, per head.
-        d_dot: number of features wanted.
-        heads: number of heads; needed only by a map that holds parameters per head.
+        d_key: width of queries and keys per head.
+        d_dot: number of features.
+        heads: number of heads; needed only by maps with parameters per head.
         parameters: the map's parameter (DPFP: ``nu``, d_dot = 2 nu d_key; FAVOR+ and RFA: ``m``, d_dot = 2m; learned
             maps: ``n``).
 

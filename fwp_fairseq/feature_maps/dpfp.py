@@ -9,15 +9,15 @@ from .feature_map import FeatureMap
 
 
 class Dpfp(FeatureMap):
-    """DPFP-nu: products of r = relu([x, -x]) with its neighbours at the offsets 1..nu; d_dot = 2 nu d_key.
+    """DPFP-nu: products of the entries of r = relu([x, -x]) at the offsets 1..nu; d_dot = 2 nu d_key.
 
-    Block j (j = 1..nu, concatenated) is r * roll(r, +j): feature i of block j is r_i r_{i-j}, indices modulo 2 d_key.
-    This is Listing 1 of the paper and both official implementations. Eq. 37 prints the offset as r_i r_{i+nu}: read
-    with nu as a running index, that is the same set of products in another order, so no inner product changes.
+    Block j (j = 1..nu, concatenated) is r * roll(r, +j): feature i of block j is r_i r_{i-j}, with indices modulo
+    2 d_key. This is Listing 1 of the paper and both official implementations. Eq. 37 gives the product as r_i r_{i+nu};
+    if nu is read as a running index, these are the same products in another order, so inner products are the same.
 
     Features are never negative, about a quarter of them are non-zero, and scaling x by c scales them by c^2. Offsets of
-    d_key and above add nothing new (offset d_key is identically zero), so useful nu end at d_key - 1; the paper's
-    range, 1..2 d_key - 1, is accepted. Cost: nu passes over 2 d_key numbers a row.
+    d_key and more add nothing new (offset d_key gives zeros), so nu up to d_key - 1 is useful; the paper's range,
+    1..2 d_key - 1, is accepted. Cost: nu passes over 2 d_key numbers per row.
     """
 
     name = "dpfp"

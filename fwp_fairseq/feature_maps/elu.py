@@ -11,8 +11,8 @@ from .unit_rows import elu_to_length_one
 class Elu(FeatureMap):
     """phi(x) = elu(x) + 1, that is x + 1 for x > 0 and exp(x) elsewhere; d_dot = d_key, every feature positive.
 
-    Schlag et al. 2021, Eq. 30. The map is not homogeneous, so scaling q by d_key^-1/2, as softmax attention does, would
-    give another model; nothing is scaled here.
+    Schlag et al. 2021, Eq. 30. The map is not homogeneous, so scaling q by d_key^-1/2, as in softmax attention, would
+    change the model; nothing is scaled here.
     """
 
     name = "elu"
@@ -27,7 +27,7 @@ class Elu(FeatureMap):
         return F.elu(x) + 1
 
     def of_length_one(self, x: Tensor, eps: float) -> Tensor:
-        if self.kernel is None:  # a subclass, whose features may be others
+        if self.kernel is None:  # a subclass, whose features may differ
             return super().of_length_one(x, eps)
         with without_autocast(x):
             return elu_to_length_one(x.to(state_type(x.dtype)), eps)

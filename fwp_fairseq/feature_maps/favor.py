@@ -7,15 +7,15 @@ from torch import Tensor
 
 from .random_features import RandomFeatures
 
-# Features above exp(30) are clipped, so that sums of products of two features stay within float32 for every input.
+# Features above exp(30) are clipped, so that sums of products of two features never overflow float32.
 LARGEST_EXPONENT = 30.0
 
 
 def draw_projection(m: int, d_key: int, generator: torch.Generator) -> Tensor:
-    """Draws an (m, d_key) matrix, float32, on the CPU; each row by itself is distributed as N(0, I).
+    """Draws an (m, d_key) float32 matrix on the CPU, each row of which is distributed as N(0, I).
 
-    The rows of each block of d_key are orthogonal to each other (Choromanski et al. 2021, Sec. 2.4), which lowers the
-    variance of the estimated kernel; each row keeps the length of an independent Gaussian row.
+    The rows within each block of d_key rows are orthogonal (Choromanski et al. 2021, Sec. 2.4), which lowers the
+    variance of the estimated kernel; each row has the length of an independent Gaussian vector.
     """
 
     def gaussian(rows: int) -> Tensor:
@@ -25,7 +25,7 @@ def draw_projection(m: int, d_key: int, generator: torch.Generator) -> Tensor:
     for first in range(0, m, d_key):
         rows = min(d_key, m - first)
         directions, triangle = torch.linalg.qr(gaussian(d_key))
-        # QR is unique up to signs only; with a positive diagonal the directions are uniform and reproducible.
+        # QR is unique only up to signs; with a positive diagonal, the directions are uniform and reproducible.
         directions = directions * triangle.diagonal().sign()
         lengths = gaussian(rows).norm(dim=1, keepdim=True)
         blocks.append(lengths * directions.T[:rows])
@@ -35,15 +35,16 @@ def draw_projection(m: int, d_key: int, generator: torch.Generator) -> Tensor:
 class Favor(RandomFeatures):
     """phi(x) = exp(-|x'|^2 / 2) / sqrt(2m) [exp(R x'), exp(-R x')], x' = d_key^-1/4 x; d_dot = 2m.
 
-    Schlag et al. 2021, Eq. 31-32, with Choromanski's temperature: d_key^-1/4 makes phi(q).phi(k) an unbiased estimate
-    of exp(q.k / sqrt(d_key)), the kernel of softmax attention. The paper and its official code leave the temperature
-    out, which underflows for keys of ordinary size; this is the only deliberate difference. The paper draws the rows of
-    R from N(0, I); here they are also orthogonal within blocks, as in Choromanski et al. and in the official code.
+    Schlag et al. 2021, Eq. 31-32, with Choromanski et al.'s temperature: d_key^-1/4 makes phi(q).phi(k) an unbiased
+    estimate of exp(q.k / sqrt(d_key)), the kernel of softmax attention. The paper and its official code have no
+    temperature, so features underflow for keys of ordinary size; this is the only deliberate difference. The paper
+    draws the rows of R from N(0, I); here they are also orthogonal within blocks, as in Choromanski et al. and in the
+    official code.
 
     Features are computed in log space in float32 or wider. No maximum is subtracted before exp: a maximum over the keys
-    of a sequence would leak the future into the past, and a sentence would decode differently step by step.
+    of a sequence would depend on future positions, and decoding step by step would give different results.
 
-    Training resamples R for each update, evaluation always uses the same R (:class:`RandomFeatures`).
+    Training resamples R for each update; evaluation always uses the same R (:class:`RandomFeatures`).
     """
 
     name = "favor"

@@ -12,23 +12,23 @@ from .unit_rows import to_length_one
 class FeatureMap(nn.Module):
     """Maps the last dimension of a tensor, ``(..., d_key) -> (..., d_dot)``; the same function for queries and keys.
 
-    Half-precision inputs are computed and returned in float32, autocast or not: products of two features underflow in
-    float16 otherwise. A subclass sets ``name`` and defines the function in :meth:`features`. Its d_dot is
-    :meth:`unit` times a parameter from 1 to :meth:`largest`, which ``parameters_help`` names, or :meth:`unit` itself.
+    Half-precision inputs are converted to float32, with or without autocast, because products of two features would
+    underflow in float16. A subclass sets ``name`` and defines the function in :meth:`features`. Its d_dot is
+    :meth:`unit`, times a parameter from 1 to :meth:`largest` if ``parameters_help`` names one.
 
     Attributes:
         name: the name in flags and in ``FEATURE_MAPS``.
         title: the name in the literature, for help texts.
         widths: d_dot as a formula, for help texts.
         parameters_help: the parameter that sets the width (nu, m), with its help text; empty if there is one width.
-        per_head: whether the map holds parameters for every head, and is built with ``heads``.
-        shared: whether attention has one map for queries and keys, or one for each.
+        per_head: True if the map has parameters for every head, and is built with ``heads``.
+        shared: True if queries and keys share one map, False if each has its own.
         homogeneity: n if phi(c x) = c^n phi(x) for every c > 0, else None; decoding then keeps keys, not features.
-        non_negative: whether features are never below 0, as normalisers need.
-        kernel: the map's name in the compiled operators; None if they do not implement it.
+        non_negative: True if no feature is below 0, as normalisers require.
+        kernel: the name of the map in the compiled operators; None if they do not implement it.
 
-    The last three hold for the class that states them. A subclass that defines anything does not inherit them, because
-    it may compute something else; it has to state them again.
+    The last three apply to the class that declares them. A subclass that defines anything does not inherit them,
+    because it may compute something else; it has to declare them again.
     """
 
     name: str
@@ -43,7 +43,7 @@ class FeatureMap(nn.Module):
 
     def __init_subclass__(cls, **options: Any):
         super().__init_subclass__(**options)
-        # PyTorch shards and parametrizes modules by subclasses that add nothing, which compute the same.
+        # PyTorch shards and parametrizes modules with subclasses that add nothing and compute the same.
         if not any(name == "__init__" or not name.startswith("__") for name in vars(cls)):
             return
         for promise in ("homogeneity", "non_negative", "kernel"):
@@ -56,7 +56,7 @@ class FeatureMap(nn.Module):
         self.d_dot = d_dot
 
     def features(self, x: Tensor) -> Tensor:
-        """Computes phi(x) for x in float32 or wider, of shape (..., d_key); operators pass (..., H, L, d_key)."""
+        """Computes phi(x) for x (..., d_key) in float32 or wider; operators pass (..., H, L, d_key)."""
         raise NotImplementedError
 
     def project(self, x: Tensor) -> Tensor:
@@ -65,7 +65,7 @@ class FeatureMap(nn.Module):
 
     @property
     def kernel_map(self) -> "FeatureMap":
-        """The part of the map that the operator computes; compiled kernels may serve it alone."""
+        """Returns the part of the map that the operator computes, which compiled kernels may support on its own."""
         return self
 
     def kernel_projection(self) -> Tensor | None:
@@ -73,7 +73,7 @@ class FeatureMap(nn.Module):
         return None
 
     def forward(self, x: Tensor, whole: bool = True) -> Tensor:
-        """Computes phi(x), or only :meth:`project`. Callers call the module for either, so that its hooks run."""
+        """Computes phi(x), or only :meth:`project`; both are calls of the module, so that its hooks run."""
         if x.shape[-1] != self.d_key:
             raise ValueError(
                 f"{self.name} feature map: last dimension of the input is {x.shape[-1]}, expected d_key = {self.d_key}"
@@ -92,12 +92,12 @@ class FeatureMap(nn.Module):
 
     @classmethod
     def natural_parameters(cls, d_key: int) -> dict[str, int]:
-        """Returns the parameter (nu, m or none) that is used when no width is requested."""
+        """Returns the parameter (nu, m or none) that is used if no width is requested."""
         return dict.fromkeys(cls.parameters_help, 1)
 
     @classmethod
     def unit(cls, d_key: int) -> int:
-        """Returns d_dot of the map with the parameter 1, or without a parameter."""
+        """Returns d_dot of the map with parameter 1, or without a parameter."""
         return d_key
 
     @classmethod
@@ -107,7 +107,7 @@ class FeatureMap(nn.Module):
 
     @classmethod
     def width_for(cls, d_key: int, **parameters: int) -> int:
-        """Computes d_dot of the map with a parameter; ValueError when there is no such map."""
+        """Computes d_dot of the map with a parameter; raises ValueError if there is no such map."""
         largest = cls.largest(d_key)
         for name, value in parameters.items():
             if not 1 <= value <= (largest or value):
@@ -117,7 +117,7 @@ class FeatureMap(nn.Module):
 
     @classmethod
     def parameters_for(cls, d_key: int, d_dot: int) -> dict[str, int] | None:
-        """Returns the parameter that gives this width, or None when no parameter does."""
+        """Returns the parameter that gives this width, or None if no parameter does."""
         value, rest = divmod(d_dot, cls.unit(d_key))
         possible = not rest and 1 <= value <= (cls.largest(d_key) or value)
         return dict.fromkeys(cls.parameters_help, value) if possible else None

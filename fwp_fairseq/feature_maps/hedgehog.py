@@ -11,14 +11,14 @@ class Hedgehog(LearnedMap):
     """phi(x) = [softmax(W_h x), softmax(-W_h x)], softmax over the n rows of W_h; d_dot = 2n.
 
     Zhang et al. 2024, "The Hedgehog & the Porcupine: Expressive Linear Attentions with Softmax Mimicry", with one W
-    for queries and one for keys, as in their code. They add a bias to W x. Here the biases of the projections that
-    make x can do the same, as long as n is at most d_key.
+    for queries and one for keys, as in their code. They add a bias to W x; here the biases of the projections that
+    compute x have the same effect, as long as n is at most d_key.
 
-    W starts as the identity, as theirs does. Where n is larger, further blocks of d_key rows start as random orthogonal
-    matrices: with equal rows, equal features would stay equal.
+    W starts as the identity, as in their code. If n is larger, additional blocks of d_key rows start as random
+    orthogonal matrices, because features with equal rows would stay equal.
 
-    Cost: that of W x. On the CPU the operator computes the features from it in cache. On CUDA they are written to
-    memory, read again, and kept for the backward pass.
+    Cost: that of W x. On the CPU, the operator computes the features from W x in cache. On CUDA, features are written
+    to memory, read again, and kept for the backward pass.
     """
 
     name = "hedgehog"

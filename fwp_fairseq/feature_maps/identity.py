@@ -6,7 +6,7 @@ from .feature_map import FeatureMap
 
 
 class Identity(FeatureMap):
-    """phi(x) = x; d_dot = d_key. Normalisers need features that are not negative; the caller has to ensure this."""
+    """phi(x) = x; d_dot = d_key. Normalisers require non-negative features, which the caller has to ensure."""
 
     name = "identity"
     title = "none"

@@ -11,9 +11,9 @@ from .feature_map import FeatureMap
 class LearnedMap(FeatureMap):
     """phi(x) = kernel_map(W_h x + b_h), W_h (n, d_key) and b_h (n,) of head h; most maps have no b.
 
-    Any n is possible. Cost: n d_key multiplications a head and position beside those of ``kernel_map``.
+    Any n is possible. Cost: n d_key multiplications per head and position, in addition to those of ``kernel_map``.
 
-    Parameters: ``weight`` (heads, n, d_key), one block of it from :meth:`fresh_weight` for each head.
+    Parameters: ``weight`` (heads, n, d_key), initialised by :meth:`fresh_weight` for each head.
     """
 
     parameters_help: ClassVar = {"n": "rows of each learned matrix"}
@@ -30,11 +30,11 @@ class LearnedMap(FeatureMap):
 
     @torch.no_grad()
     def reset_parameters(self) -> None:
-        """Draws the matrices anew."""
+        """Initialises the matrices again."""
         self.weight.copy_(self._fresh(len(self.weight)))
 
     def project(self, x: Tensor) -> Tensor:
-        """Computes W_h x of x (..., heads, L, d_key), in the type of x: (..., heads, L, n)."""
+        """Computes W_h x for x (..., heads, L, d_key), in the dtype of x: (..., heads, L, n)."""
         return torch.einsum("...hld,hnd->...hln", x, self.weight.to(x.dtype))
 
     @staticmethod

@@ -1,4 +1,4 @@
-"""The base class of maps with random features: their widths, and when their directions are resampled."""
+"""The base class of maps with random features, which defines their width and resamples their directions."""
 
 from typing import ClassVar
 
@@ -12,12 +12,12 @@ from .feature_map import FeatureMap
 class RandomFeatures(FeatureMap):
     """A map with two features for each of m random directions, which a subclass draws; d_dot = 2m.
 
-    ``projection`` is drawn once, used in evaluation, and saved with the model in float32 (even after ``.half()``).
-    In training, :meth:`set_num_updates` (fairseq calls it before every update) resamples the directions from the saved
+    ``projection`` is drawn once, used in evaluation, and saved with the model in float32 (even after ``.half()``). In
+    training, :meth:`set_num_updates`, which fairseq calls before every update, resamples the directions from the saved
     seed and the number of updates, so that all workers, a resumed run and recomputed activations use the same ones.
 
     Attributes:
-        redraws: if False, training uses the directions of evaluation, to which the rest of the model then adapts.
+        redraws: False if training uses the directions of evaluation, to which the rest of the model then adapts.
     """
 
     redraws: bool = True
@@ -28,14 +28,14 @@ class RandomFeatures(FeatureMap):
         self.m = m
 
     def keep_directions(self) -> None:
-        """Draws the seed and the first directions; a subclass calls it at the end of its ``__init__``."""
+        """Draws the seed and the first directions; subclasses call this at the end of ``__init__``."""
         self.register_buffer("seed", torch.randint(2**31, ()))
         self.register_buffer("projection", self._draw(0))
         self.register_buffer("training_projection", self.projection.clone(), persistent=False)
 
     @torch.no_grad()
     def reset_parameters(self) -> None:
-        """Draws another seed, and its directions."""
+        """Draws a new seed and its directions."""
         self.seed.copy_(torch.randint(2**31, ()))
         self.projection.copy_(self._draw(0))
         self.training_projection = self.projection.clone()
@@ -46,7 +46,7 @@ class RandomFeatures(FeatureMap):
 
     @property
     def directions_shape(self) -> tuple[int, ...]:
-        """The shape of what :meth:`draw` returns."""
+        """Returns the shape of the result of :meth:`draw`."""
         raise NotImplementedError
 
     def _draw(self, num_updates: int) -> Tensor:
@@ -56,14 +56,14 @@ class RandomFeatures(FeatureMap):
             return self.draw(torch.Generator().manual_seed((int(self.seed) * 1_000_003 + num_updates) % 2**63))
 
     def set_num_updates(self, num_updates: int) -> None:
-        """Draws the directions for the next training batch, if it redraws; evaluation keeps its own."""
+        """Draws the directions for the next training batch if :attr:`redraws`; evaluation keeps its directions."""
         if not self.redraws:
             return
         self.training_projection = self._draw(int(num_updates) + 1).to(self.projection.device)
 
     def _load_from_state_dict(self, state_dict, prefix, *args):
         super()._load_from_state_dict(state_dict, prefix, *args)
-        # Until the next draw training has the directions of evaluation, as a new map has.
+        # Until the next draw, training uses the directions of evaluation, as in a new map.
         self.training_projection = self.projection.clone()
 
     def _apply(self, fn, *args, **kwargs):

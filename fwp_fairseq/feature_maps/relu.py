@@ -9,8 +9,8 @@ from .feature_map import FeatureMap
 class Relu(FeatureMap):
     """phi(x) = max(x, 0); d_dot = d_key.
 
-    This is the map of Kasai et al. 2021 ("Finetuning Pretrained Transformers into RNNs") without the learned projection
-    that they apply first. A query that shares no non-zero feature with any key reads 0.
+    This is the map of Kasai et al. 2021 ("Finetuning Pretrained Transformers into RNNs") without their learned
+    projection. A query that has no non-zero feature in common with any key reads 0.
     """
 
     name = "relu"

@@ -1,4 +1,4 @@
-"""RFA, random Fourier features of the direction of the input (Peng et al. 2021)."""
+"""RFA, random Fourier features of the direction of x (Peng et al. 2021)."""
 
 import math
 
@@ -13,21 +13,21 @@ class Rfa(RandomFeatures):
     """phi(x) = [sin(W_h y), cos(W_h y)] / sqrt(m), y = sigma_h * x / |x|, for head h; d_dot = 2m.
 
     Peng et al. 2021, "Random Feature Attention", Sec. 2.2 and 3: the m rows of W_h are drawn from N(0, I), and sigma_h
-    has one learned number for each dimension of x, which starts as 1, so that sigma_h times a row is drawn from
-    N(0, diag(sigma_h^2)). Queries and keys share them. phi(q).phi(k) is the mean of cos(w.(y_q - y_k)) over the rows
-    w, an unbiased estimate of the Gaussian kernel exp(-|y_q - y_k|^2 / 2). For equal sigma this is
+    has one learned number per dimension of x, which starts at 1, so that sigma_h times a row is drawn from
+    N(0, diag(sigma_h^2)). Queries and keys share both. phi(q).phi(k) is the mean of cos(w.(y_q - y_k)) over the rows
+    w, an unbiased estimate of the Gaussian kernel exp(-|y_q - y_k|^2 / 2). If all sigma are equal, this kernel is
     exp(-sigma^2) exp(sigma^2 cos(q, k)), the kernel of softmax attention over directions. The standard deviation of the
-    estimate is 1 / sqrt(2m) at most, whatever the lengths of q and k, and phi(x) always has the length 1.
+    estimate is at most 1 / sqrt(2m), for q and k of any length, and phi(x) always has length 1.
 
-    Features can be negative, and so can their products with the normaliser z: a denominator can come close to 0 where
-    the kernel is small. Dividing features by their sum makes no sense, so these normalisers are refused. For a vector
-    of zeros, which has no direction, y = 0.
+    Features can be negative, and so can their products with the normaliser z, so a denominator can come close to 0
+    where the kernel is small. It makes no sense to divide such features by their sum, so normalisers that do this are
+    refused. For a vector of zeros, which has no direction, y = 0.
 
-    Training resamples W_h for each update, evaluation always uses the same ones (:class:`RandomFeatures`). The paper's
-    code does so too, but from a pool of fixed ones.
+    Training resamples W_h for each update; evaluation always uses the same (:class:`RandomFeatures`). The paper's code
+    also resamples, from a fixed pool.
 
-    The features are computed before the operator, in float32 or wider, and given to it as they are: d_dot numbers a
-    position in memory, and as many again for the backward pass. Cost: m d_key multiplications, m sines and m cosines.
+    The features are computed before the operator, in float32 or wider. They take d_dot numbers per position in memory,
+    and as many again for the backward pass. Cost: m d_key multiplications, m sines and m cosines.
     """
 
     name = "rfa"

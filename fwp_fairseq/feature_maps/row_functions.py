@@ -1,4 +1,4 @@
-"""Functions of rows, the vectors of a tensor's last dimension: compiled where they can be, else by PyTorch."""
+"""Functions of rows (vectors along the last dimension of a tensor), compiled if possible, otherwise in PyTorch."""
 
 from collections.abc import Callable
 
@@ -9,7 +9,7 @@ from .._operator import InPyTorch, Kernel, Operator
 
 
 class RowFunction(Operator):
-    """A compiled function of rows, in float32 and on the CPU in float64; ``in_pytorch`` computes it elsewhere."""
+    """A function of rows, compiled in float32 and, on the CPU, in float64; otherwise ``in_pytorch`` computes it."""
 
     def __init__(self, name: str, in_pytorch: Callable, fake, fake_backward, save, differentiate):
         kernel = Kernel(
@@ -24,7 +24,7 @@ class RowFunction(Operator):
 
 
 def rows_like(x: Tensor, width: int) -> Tensor:
-    """Returns an empty tensor of x's shape but this width, with rows in the order that x has in memory."""
+    """Returns an empty tensor with x's shape except for its width, and with rows in the memory order of x."""
     order = sorted(range(x.dim() - 1), key=x.stride, reverse=True)
     sizes = [x.shape[dim] for dim in order]
     back = sorted(range(len(order)), key=order.__getitem__)

@@ -1,8 +1,8 @@
 """phi(x) = [softmax(x), softmax(-x)], the part of Hedgehog after W x.
 
-Operators whose kernels know the map compute it themselves. Elsewhere it is a compiled function of rows, in float32 and
-on the CPU in float64: one pass over x, where PyTorch takes four, and only phi is kept for the backward,
-dx = phi+ (dphi+ - phi+.dphi+) - phi- (dphi- - phi-.dphi-). In other types PyTorch computes it.
+Operators compute this map themselves if their kernels support it. Elsewhere it is a function of rows, compiled in
+float32 and, on the CPU, in float64. It takes one pass over x (PyTorch takes four) and keeps only phi for the backward
+pass, dx = phi+ (dphi+ - phi+.dphi+) - phi- (dphi- - phi-.dphi-). For other dtypes, PyTorch computes it.
 """
 
 import torch
@@ -15,7 +15,7 @@ from .row_functions import RowFunction, rows_like
 class SoftmaxPair(FeatureMap):
     """phi(x) = [softmax(x), softmax(-x)]; d_dot = 2 d_key.
 
-    This is Hedgehog (Zhang et al. 2024) without its matrix, as operators compute it. It has no flag.
+    This is the part of Hedgehog (Zhang et al. 2024) that operators compute. It has no flag.
     """
 
     name = "softmax_pair"
@@ -35,10 +35,10 @@ def _differentiate(ctx, grad_f):
         return torch.ops.fwp.softmax_pair_backward(grad_f, f)
     pairs = zip(f.chunk(2, -1), grad_f.chunk(2, -1), strict=True)
     up, down = (x * (dx - (x * dx).sum(-1, keepdim=True)) for x, dx in pairs)
-    return up - down  # which has derivatives of its own
+    return up - down  # which can be differentiated again
 
 
-# From x, (..., n), to features of its type, (..., 2 n).
+# Maps x (..., n) to features (..., 2 n) of the same dtype.
 softmax_pair = RowFunction(
     "softmax_pair",
     lambda x: torch.cat([x.softmax(-1), (-x).softmax(-1)], dim=-1),

@@ -10,8 +10,8 @@ from .relu import Relu
 class T2r(LearnedMap):
     """phi(x) = relu(W_h x + b_h), the same for queries and keys; d_dot = n.
 
-    Kasai et al. 2021, "Finetuning Pretrained Transformers into RNNs"; their code, too, has one W for queries and
-    keys. W starts by Xavier's rule, b as 0.
+    Kasai et al. 2021, "Finetuning Pretrained Transformers into RNNs"; their code also has one W for queries and keys. W
+    starts with Xavier initialisation, b at 0.
     """
 
     name = "t2r"

@@ -1,7 +1,7 @@
-"""Divides rows, the vectors of the last dimension, by their length or by their root mean square.
+"""Divides rows (vectors along the last dimension) by their length or by their root mean square.
 
-Both are compiled, in float32 and on the CPU in float64: one pass forward and one backward, where PyTorch takes a dozen.
-In other types PyTorch computes them.
+Both functions are compiled in float32 and, on the CPU, in float64. They take one pass forward and one backward, where
+PyTorch takes a dozen. For other dtypes, PyTorch computes them.
 """
 
 from collections.abc import Callable
@@ -22,7 +22,7 @@ def _function(name: str, in_pytorch: Callable[[Tensor, float], Tensor]) -> RowFu
         (x,) = ctx.saved_tensors
         if not torch.is_grad_enabled():
             return getattr(torch.ops.fwp, f"{name}_backward")(grad_y, x, ctx.eps), None
-        # With derivatives of its own.
+        # This can be differentiated again.
         return *torch.autograd.grad(in_pytorch(x, ctx.eps), x, grad_y, create_graph=True), None
 
     return RowFunction(
@@ -32,7 +32,8 @@ def _function(name: str, in_pytorch: Callable[[Tensor, float], Tensor]) -> RowFu
 
 
 def lengths(x: Tensor) -> Tensor:
-    """Computes |x| of rows, (..., 1). Where it is 0 its derivatives are 0; the second by autograd would be NaN."""
+    """Computes |x| of rows, (..., 1). Where it is 0, so are its derivatives; autograd's second derivative would be
+    NaN."""
     empty = x.detach().norm(dim=-1, keepdim=True) == 0
     return x.masked_fill(empty, 1).norm(dim=-1, keepdim=True).masked_fill(empty, 0)
 

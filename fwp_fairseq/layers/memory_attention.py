@@ -54,7 +54,7 @@ class MemoryAttention(Projections):
             module = part(num_heads, self.head_dim, self._variance()) if is_chosen else None
             self.register_module(part.option, module)
         self.start_projections(options.conv_size)
-        self.memory.start_strengths()
+        self.memory.start_beta()
 
     def _variance(self) -> float:
         """Returns the variance of an entry of q and k at initialisation, for inputs of variance 1.

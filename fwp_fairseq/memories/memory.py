@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from ..numerics import state_type
-from ..ops import STRENGTHS, Cache, FastWeights
+from ..ops import GATES, Cache, FastWeights
 from ..ops.state import State, select, zeros
 from ..option import BETA_RANGES, Contradiction, Option, Options
 from .decay import Decay
@@ -64,11 +64,11 @@ class Memory(nn.Module):
     def __init__(self, options: Options, features: Features, sizes: Sizes):
         super().__init__()
         self.options, self.features, self.sizes = options, features, sizes
-        strengths = STRENGTHS[options.update_rule]
+        gates = GATES[options.update_rule]
         # In the papers, the write strengths of the delta rules have no bias, and the gate of Peng et al. has one.
         bias = options.update_rule == "gated"
-        self.beta_proj = nn.Linear(sizes.inputs, sizes.heads, bias=bias) if "beta" in strengths else None
-        self.decay = Decay(sizes.inputs, sizes.heads) if "alpha" in strengths else None
+        self.beta_proj = nn.Linear(sizes.inputs, sizes.heads, bias=bias) if "beta" in gates else None
+        self.decay = Decay(sizes.inputs, sizes.heads) if "alpha" in gates else None
         self.slow: nn.Linear | None = None
 
     @classmethod
@@ -103,7 +103,7 @@ class Memory(nn.Module):
         """Runs the method with this name, after the hooks of the module."""
         return getattr(self, method)(*arguments, **named)
 
-    def start_strengths(self) -> None:
+    def start_beta(self) -> None:
         """Initialises the projection of beta so that beta starts near 1/2, as in the paper's code."""
         if self.beta_proj is not None:
             start(self.beta_proj, small)
@@ -190,8 +190,8 @@ class Memory(nn.Module):
         if self._is_lazy(held, q):
             return self._read(held, q)
         k = q[:, :0]
-        strengths = dict.fromkeys(STRENGTHS[self.options.update_rule], k[..., 0])
-        return self.attend(q, k, q.new_empty(*k.shape[:3], self.sizes.d_key), strengths, state=held)[0]
+        gates = dict.fromkeys(GATES[self.options.update_rule], k[..., 0])
+        return self.attend(q, k, q.new_empty(*k.shape[:3], self.sizes.d_key), gates, state=held)[0]
 
     def _is_lazy(self, held: Held | None, k: Tensor) -> bool:
         """Returns True if decoding from ``held`` (None at first) is lazy, which cannot be differentiated."""

@@ -1,14 +1,14 @@
 """The fast-weight operators: update rules, decoding, recurrences of the fast nets, and attention with a window."""
 
-from .call import RULES, STRENGTHS, FastWeights
+from .call import GATES, RULES, FastWeights
 from .decoding import Cache, Decoding
 from .fast_weights import delta_rule, gated_delta_rule, gated_rule, sum_rule
 from .recurrence import recur, recur_lstm
 from .window import read_window
 
 __all__ = [
+    "GATES",
     "RULES",
-    "STRENGTHS",
     "Cache",
     "Decoding",
     "FastWeights",

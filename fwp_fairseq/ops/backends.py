@@ -7,7 +7,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 from .._operator import Backend, InPyTorch, Operator
 from . import chunked, native, reference
-from .call import CORRECTING, EPS, RULES, STRENGTHS, Call, Rule
+from .call import CORRECTING, EPS, GATES, RULES, Call, Rule
 
 # In order of preference. ``auto`` never gets to the reference, because ``chunked`` serves every call.
 BACKENDS: dict[str, Backend] = {
@@ -23,7 +23,7 @@ def backend_report(rule: Rule, device: str) -> list[tuple[str, list[str]]]:
     with nullcontext() if device == "cpu" else FakeTensorMode():
         x = torch.zeros(1, 1, 1, 2, device=device)
         beta, alpha = (
-            torch.zeros(1, 1, 1, device=device) if name in STRENGTHS[rule] else None for name in ("beta", "alpha")
+            torch.zeros(1, 1, 1, device=device) if name in GATES[rule] else None for name in ("beta", "alpha")
         )
         corrects = rule in CORRECTING
         call = Call(rule, x, x, x, beta, alpha, None, True, None, corrects, not corrects, EPS, None, True)

@@ -13,7 +13,7 @@ from . import state
 Rule = Literal["sum", "delta", "gated", "gated_delta"]
 RULES: tuple[Rule, ...] = get_args(Rule)
 # The gates of each rule, one number per head and position, in the order of the operators' arguments.
-STRENGTHS: dict[Rule, tuple[str, ...]] = {
+GATES: dict[Rule, tuple[str, ...]] = {
     "sum": (),
     "delta": ("beta",),
     "gated": ("beta",),

@@ -231,17 +231,15 @@ class Decoding:
         phi = self.feature_map
         return phi is not None and phi.homogeneity is not None and phi.non_negative and phi.d_dot > phi.d_key
 
-    def _prepared(
-        self, dtype: torch.dtype | None, inputs: tuple[Tensor, ...], strengths: tuple[Tensor | None, ...] = ()
-    ):
+    def _prepared(self, dtype: torch.dtype | None, inputs: tuple[Tensor, ...], gates: tuple[Tensor | None, ...] = ()):
         """Converts the inputs to the dtype of the cache, and the gates to the dtype of states.
 
         ``dtype`` is the dtype of the cache, or None if there is no cache yet.
         """
         widest = dtype or reduce(torch.promote_types, [x.dtype for x in inputs])
         dtype = dtype or decoding_native.cached_type(_to_dtype(inputs[0], widest))
-        strengths = [None if x is None else _to_dtype(x, state_type(dtype)) for x in strengths]
-        return [_to_dtype(x, dtype) for x in inputs], strengths
+        gates = [None if x is None else _to_dtype(x, state_type(dtype)) for x in gates]
+        return [_to_dtype(x, dtype) for x in inputs], gates
 
     def _empty(self, k: Tensor, v: Tensor, capacity: int) -> Cache:
         count, _, heads, d_value = v.shape
@@ -296,9 +294,9 @@ class Decoding:
         ancestors[:, : cache.count] = cache.ancestors[:, : cache.count]
         cache.ancestors = ancestors
 
-    def _state_of(self, k: Tensor, v: Tensor, strengths, key_padding_mask: Tensor | None) -> FastWeights:
+    def _state_of(self, k: Tensor, v: Tensor, gates, key_padding_mask: Tensor | None) -> FastWeights:
         _, state = fast_weights.FUNCTIONS[self.rule](
-            k[:, :0], k, v, *(x for x in strengths if x is not None), feature_map=self.feature_map, causal=False,
+            k[:, :0], k, v, *(x for x in gates if x is not None), feature_map=self.feature_map, causal=False,
             key_padding_mask=key_padding_mask, normalize_features=self.normalize_features,
             normalize_output=self.normalize_output, eps=self.eps, backend=self.backend, return_state=True,
         )  # fmt: skip

@@ -62,10 +62,10 @@ from .checks import check_mask, check_tensor, fail
 SMALLEST_EPS = 1e-12
 
 
-def _check_inputs(operator: str, q: Tensor, k: Tensor, v: Tensor, strengths: dict[str, Tensor]) -> None:
+def _check_inputs(operator: str, q: Tensor, k: Tensor, v: Tensor, gates: dict[str, Tensor]) -> None:
     check_tensor(operator, "v", v, 4)
-    for name, x in {"q": q, "k": k, **strengths}.items():
-        check_tensor(operator, name, x, 3 if name in strengths else 4, v.device)
+    for name, x in {"q": q, "k": k, **gates}.items():
+        check_tensor(operator, name, x, 3 if name in gates else 4, v.device)
     batch, sources, heads, width = k.shape
     if (q.shape[0], q.shape[2], q.shape[3]) != (batch, heads, width):
         fail(
@@ -76,7 +76,7 @@ def _check_inputs(operator: str, q: Tensor, k: Tensor, v: Tensor, strengths: dic
         )
     if tuple(v.shape)[:3] != (batch, sources, heads):
         fail(operator, "v", f"of shape {tuple(v.shape)}", f"({batch}, {sources}, {heads}, d_value) to fit k")
-    for name, x in strengths.items():
+    for name, x in gates.items():
         if tuple(x.shape) != (batch, sources, heads):
             fail(operator, name, f"of shape {tuple(x.shape)}", f"{(batch, sources, heads)} to fit k")
 
@@ -117,7 +117,7 @@ def _call(
     q: Tensor,
     k: Tensor,
     v: Tensor,
-    strengths: dict[str, Tensor],
+    gates: dict[str, Tensor],
     *,
     feature_map: Callable[[Tensor], Tensor] | None = None,
     causal: bool = True,
@@ -131,7 +131,7 @@ def _call(
     both_ways: bool = False,
 ) -> tuple[Tensor, FastWeights | None]:
     operator = f"{rule}_rule"
-    _check_inputs(operator, q, k, v, strengths)
+    _check_inputs(operator, q, k, v, gates)
     if causal and q.shape[1] != k.shape[1]:
         raise ValueError(
             f"{operator}: causal=True needs as many queries as keys, got T = {q.shape[1]} and S = {k.shape[1]}"
@@ -159,7 +159,7 @@ def _call(
         q, k = (divided_features(x, feature_map, state_type(v.dtype), eps) for x in (q, k))
         feature_map, normalize_features = None, False
     call = Call(
-        rule, q, k, v, strengths.get("beta"), strengths.get("alpha"), feature_map, causal, key_padding_mask,
+        rule, q, k, v, gates.get("beta"), gates.get("alpha"), feature_map, causal, key_padding_mask,
         normalize_features, normalize_output, eps, initial_state, return_state, both_ways,
     )  # fmt: skip
     with without_autocast(v):
@@ -265,9 +265,9 @@ def gated_delta_rule(
         alpha: (B, S, H), by which W is multiplied before the write; 1 keeps everything, 0 forgets everything.
         options: see the top of this module.
     """
-    strengths = {"beta": beta, "alpha": alpha}
+    gates = {"beta": beta, "alpha": alpha}
     return _call(
-        "gated_delta", q, k, v, strengths, normalize_features=normalize_features, normalize_output=normalize_output,
+        "gated_delta", q, k, v, gates, normalize_features=normalize_features, normalize_output=normalize_output,
         **options,
     )  # fmt: skip
 

@@ -46,10 +46,10 @@ def _retrieve(W: Tensor, z: Tensor, x: Tensor, call: Call) -> Tensor:
     return y
 
 
-def _write(W: Tensor, z: Tensor, k: Tensor, v: Tensor, strengths: list[Tensor], call: Call) -> tuple[Tensor, Tensor]:
+def _write(W: Tensor, z: Tensor, k: Tensor, v: Tensor, gates: list[Tensor], call: Call) -> tuple[Tensor, Tensor]:
     if call.rule == "sum":
         return W + _outer(k, v), z + k
-    beta, *alpha = strengths
+    beta, *alpha = gates
     if call.rule == "gated_delta":
         W, z = alpha[0][..., None] * W, alpha[0] * z
     if call.rule in ("delta", "gated_delta"):
@@ -61,13 +61,13 @@ def _write(W: Tensor, z: Tensor, k: Tensor, v: Tensor, strengths: list[Tensor], 
 @in_one_way
 def run(call: Call) -> tuple[Tensor, FastWeights | None]:
     """Computes the operator; see :mod:`.fast_weights` for shapes and :class:`.call.Call` for the inputs."""
-    raw_k, raw_v, raw_strengths = call.k, call.v, [x for x in (call.beta, call.alpha) if x is not None]
+    raw_k, raw_v, raw_gates = call.k, call.v, [x for x in (call.beta, call.alpha) if x is not None]
     if call.key_padding_mask is not None:
         # The loop below skips padding anyway, but a NaN there would come back through the gradients, so padding is
         # zeroed.
         pads = call.key_padding_mask[:, :, None]
         raw_k, raw_v = (x.masked_fill(pads[..., None], 0) for x in (raw_k, raw_v))
-        raw_strengths = [x.masked_fill(pads, 0) for x in raw_strengths]
+        raw_gates = [x.masked_fill(pads, 0) for x in raw_gates]
     q, k = _features(call.q, call), _features(raw_k, call)
     v = raw_v.to(call.dtype)
     batch, _, heads, d_dot = k.shape
@@ -81,10 +81,10 @@ def run(call: Call) -> tuple[Tensor, FastWeights | None]:
 
     outputs = []
     # ``unbind`` has one backward for all positions; the backward of each slice would fill all of them with zeros.
-    queries, written = q.unbind(1), zip(*(x.unbind(1) for x in (k, v, *raw_strengths)), strict=True)
+    queries, written = q.unbind(1), zip(*(x.unbind(1) for x in (k, v, *raw_gates)), strict=True)
     for s, (k_s, v_s, *raw) in enumerate(written):
-        strengths = [x.to(call.dtype)[..., None] for x in raw]
-        new_W, new_z = _write(W, z, k_s, v_s, strengths, call)
+        gates = [x.to(call.dtype)[..., None] for x in raw]
+        new_W, new_z = _write(W, z, k_s, v_s, gates, call)
         if call.key_padding_mask is not None:
             padded = call.key_padding_mask[:, s, None, None]
             new_W, new_z = torch.where(padded[..., None], W, new_W), torch.where(padded, z, new_z)

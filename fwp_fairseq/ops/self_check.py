@@ -15,7 +15,7 @@ from torch import Tensor
 from .. import _self_check
 from ..feature_maps import build_feature_map, unit_rows
 from . import fast_weights
-from .call import CORRECTING, RULES, STRENGTHS, FastWeights, Rule
+from .call import CORRECTING, GATES, RULES, FastWeights, Rule
 from .decoding import Decoding
 from .recurrence import recur, recur_lstm
 
@@ -51,12 +51,12 @@ def inputs(rule: Rule, length: int, device: str) -> list[Tensor]:
     generator = torch.Generator().manual_seed(length)
     q, k = torch.randn(2, 1, length, HEADS, D_KEY, generator=generator)
     v = torch.randn(1, length, HEADS, D_VALUE, generator=generator)
-    strengths = torch.rand(len(STRENGTHS[rule]), 1, length, HEADS, generator=generator)
+    gates = torch.rand(len(GATES[rule]), 1, length, HEADS, generator=generator)
     if rule == "gated":
-        strengths **= 8
+        gates **= 8
     elif rule == "gated_delta":
-        strengths[1] = 1 - strengths[1] ** 8
-    return [x.bfloat16().to(device, torch.float64) for x in (q, k, v, *strengths)]
+        gates[1] = 1 - gates[1] ** 8
+    return [x.bfloat16().to(device, torch.float64) for x in (q, k, v, *gates)]
 
 
 def _types(x: list[Tensor], dtype: torch.dtype) -> list[Tensor]:
@@ -96,8 +96,8 @@ def _decoding(rule: Rule, device: str, dtype: torch.dtype) -> float:
     decoding, cache, outputs = Decoding(rule, phi, *normalizers, backend="native"), None, []
     for t in range(40):
         position = _types([y[:, t : t + 1] for y in x], dtype)
-        strengths = dict(zip(STRENGTHS[rule], position[3:], strict=True))
-        out, cache = decoding.step(cache, *position[:3], **strengths)
+        gates = dict(zip(GATES[rule], position[3:], strict=True))
+        out, cache = decoding.step(cache, *position[:3], **gates)
         outputs.append(out)
     return error([torch.cat(outputs, 1)], [expected])
 

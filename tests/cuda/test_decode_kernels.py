@@ -10,7 +10,7 @@ from torch import Tensor
 
 from fwp_fairseq import ops
 from fwp_fairseq.ops import decoding as decoding_module
-from fwp_fairseq.ops.call import STRENGTHS
+from fwp_fairseq.ops.call import GATES
 from tests.cuda import cases
 from tests.cuda.cases import DPFP, OPCHECKS, emulated
 from tests.maps import MAPS, build_map
@@ -38,7 +38,7 @@ class Sentence(Stream):
         super().__init__(decoding, tokens, d_key, d_value, seed=seed)
         self.dtype = dtype
         self.q, self.k, self.v = (x.to(dtype).double() for x in (self.q, self.k, self.v))
-        for name in STRENGTHS[decoding.rule]:
+        for name in GATES[decoding.rule]:
             setattr(self, name, getattr(self, name).float().double())
 
     def given(self, rows: Tensor, device: str) -> tuple[Tensor, ...]:
@@ -247,7 +247,7 @@ def test_pads_write_nothing(rule, together, feature_map):
     sentence, rows = Sentence(decoding, 3 * 20, 16, 8, torch.bfloat16), torch.arange(60).view(3, 20)
     mask = torch.rand(3, 20, generator=torch.Generator().manual_seed(3)) < 0.4
     mask[0, :3] = True
-    for x in (sentence.k, sentence.v, *(getattr(sentence, name) for name in STRENGTHS[rule])):
+    for x in (sentence.k, sentence.v, *(getattr(sentence, name) for name in GATES[rule])):
         x[rows[mask]] = float("nan")
     found = Site(decoding).steps(sentence, rows, mask, together)
     assert_near(found, sentence.expected(rows, mask), torch.bfloat16, looser=1.5)

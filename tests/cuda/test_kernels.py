@@ -6,7 +6,7 @@ from torch import Tensor
 from torch.profiler import ProfilerActivity, profile
 
 from fwp_fairseq import ops
-from fwp_fairseq.ops.call import CORRECTING, STRENGTHS
+from fwp_fairseq.ops.call import CORRECTING, GATES
 from tests.cuda.cases import DPFP, LIMITS, NORMALIZERS, RULES, compare, emulated, make, mask, run
 from tests.maps import MAPS
 from tests.pairs import covering
@@ -49,7 +49,7 @@ def test_values_and_gradients(rule, length, dtype, normalizer, state, causal, ma
     x, phi = make(rule, length, length, dtype=dtype, H=1, state=state == "in and out")
     pads = mask(1, length) if masked and length > 5 else None
     if pads is not None:
-        for name in ("k", "v", *STRENGTHS[rule]):
+        for name in ("k", "v", *GATES[rule]):
             x[name].masked_fill_(pads.view(1, length, *[1] * (x[name].dim() - 2)), float("nan"))
     compare(
         rule, x, phi, causal=causal, normalize_features=features, normalize_output=output, key_padding_mask=pads,

@@ -9,7 +9,7 @@ from torch import Tensor
 from fwp_fairseq import ops
 from fwp_fairseq.feature_maps import build_feature_map
 from fwp_fairseq.feature_maps.softmax_pair import SoftmaxPair
-from fwp_fairseq.ops import RULES, STRENGTHS, backends
+from fwp_fairseq.ops import GATES, RULES, backends
 from fwp_fairseq.ops.call import CORRECTING
 from tests import naive
 from tests.requirements import serves
@@ -158,7 +158,7 @@ def make(
         beta = 0.05 + 0.9 * torch.rand(batch, length, heads, generator=generator, dtype=torch.float64)
         # The delta rule diverges with wide steps on keys that are not normalised.
         tensors["beta"] = 0.2 * beta if rule in CORRECTING and not normalize_features else beta
-    if "alpha" in STRENGTHS[rule]:
+    if "alpha" in GATES[rule]:
         alpha = torch.rand(batch, length, heads, generator=generator, dtype=torch.float64)
         # Some positions forget everything. Not where that leaves a denominator of eps, and with it huge gradients.
         tensors["alpha"] = alpha**0.2 if normalize_output else torch.where(alpha < 0.1, 0.0, alpha**0.2)

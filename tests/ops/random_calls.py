@@ -10,10 +10,10 @@ import hypothesis
 import torch
 from hypothesis import strategies as st
 
-from fwp_fairseq.ops.call import DECAYING, RULES, STRENGTHS
+from fwp_fairseq.ops.call import DECAYING, GATES, RULES
 
 SIZES = st.sampled_from([1, 2, 3, 5])
-BOTH = STRENGTHS["gated_delta"]
+BOTH = GATES["gated_delta"]
 # What fwp::fold takes of the arguments of fwp::decode.
 FOLD = ["keys", "written", "strengths", "ancestors", "rows", "W", "z", "count", "rule", "feature_map", "d_dot"]
 FOLD += ["normalize_output"]
@@ -54,7 +54,7 @@ def of_whole_sequences(draw) -> dict:
         "q": positions(draw, B, T, H, d_key, dtype=taken),
         "k": positions(draw, B, S, H, d_key, dtype=taken),
         "v": positions(draw, B, S, H, d_value, dtype=taken),
-        **{name: positions(draw, B, S, H, dtype=taken) if name in STRENGTHS[given["rule"]] else None for name in BOTH},
+        **{name: positions(draw, B, S, H, dtype=taken) if name in GATES[given["rule"]] else None for name in BOTH},
         "key_padding_mask": torch.rand(B, S) > 0.5 if draw(st.booleans()) else None,
         "initial_W": torch.rand(B, H, d_dot, d_value, dtype=taken) if state else None,
         "initial_z": torch.rand(B, H, d_dot, dtype=taken) if state and given["normalize_output"] else None,
@@ -87,7 +87,7 @@ def of_a_step(draw) -> dict:
     given, taken = options(draw, d_key), draw(st.sampled_from([torch.float32, torch.float64]))
     d_dot, favor = given["d_dot"], given["feature_map"] == "favor"
     writes, count, stored = draw(st.booleans()), draw(SIZES), R + draw(SIZES)
-    room, strengths = count + T + draw(SIZES), STRENGTHS[given["rule"]]
+    room, strengths = count + T + draw(SIZES), GATES[given["rule"]]
     state, rows = draw(st.booleans()), draw(SIZES)
     x = {
         "q": positions(draw, R, T, H, d_key, dtype=taken),

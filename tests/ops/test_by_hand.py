@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from fwp_fairseq.ops import STRENGTHS
+from fwp_fairseq.ops import GATES
 from tests import naive
 from tests.ops.cases import OPERATORS
 from tests.requirements import TESTED, serves
@@ -52,7 +52,7 @@ def _single(rows, width):
 
 def _given(rule, q, k, v, strength):
     """The same number for every strength that the rule takes."""
-    return q, k, v, *(strength for _ in STRENGTHS[rule])
+    return q, k, v, *(strength for _ in GATES[rule])
 
 
 def _naive(rule, *tensors, **options):

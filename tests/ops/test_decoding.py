@@ -5,7 +5,7 @@ import torch
 
 from fwp_fairseq import ops
 from fwp_fairseq.feature_maps import build_feature_map
-from fwp_fairseq.ops import RULES, STRENGTHS
+from fwp_fairseq.ops import GATES, RULES
 from fwp_fairseq.ops.call import CORRECTING, DECAYING
 from fwp_fairseq.ops.decoding import LATER_BLOCK, longest_block
 from tests.ops.cases import NORMALIZERS, feature_map
@@ -55,7 +55,7 @@ class Stream:
             share[::11], share[1::47] = 0, 1
             # The delta rule diverges with wide steps on keys that are not normalised.
             self.beta = 0.02 * share if decoding.rule in CORRECTING and not decoding.normalize_features else share
-        if "alpha" in STRENGTHS[decoding.rule]:
+        if "alpha" in GATES[decoding.rule]:
             self.alpha = 1 - share.roll(5, 0) ** 8
             self.alpha[::23] = 0.3
 

@@ -8,7 +8,7 @@ import torch
 
 from fwp_fairseq import _operator
 from fwp_fairseq.feature_maps import build_feature_map
-from fwp_fairseq.ops import STRENGTHS, backends
+from fwp_fairseq.ops import GATES, backends
 from tests.ops.cases import OPERATORS, RULES
 
 B, L, H, D, M = 2, 5, 3, 4, 6
@@ -18,7 +18,7 @@ def _call(rule, **given):
     """With random tensors where none are given."""
     sizes = {"q": [D], "k": [D], "v": [M], "beta": [], "alpha": []}
     tensors = {name: given.pop(name, torch.rand(B, L, H, *size)) for name, size in sizes.items()}
-    return OPERATORS[rule](*(tensors[name] for name in ("q", "k", "v", *STRENGTHS[rule])), **given)
+    return OPERATORS[rule](*(tensors[name] for name in ("q", "k", "v", *GATES[rule])), **given)
 
 
 W, Z = torch.zeros(B, H, D, M), torch.zeros(B, H, D)
@@ -61,7 +61,7 @@ BAD_BETAS = {
 @pytest.mark.parametrize("rule", ["delta", "gated", "gated_delta"])
 def test_strengths(rule, name):
     tensor, message = BAD_BETAS[name]
-    for strength in STRENGTHS[rule]:
+    for strength in GATES[rule]:
         with pytest.raises(ValueError, match=f"^{rule}_rule: {re.escape(message.replace('beta', strength))}"):
             _call(rule, **{strength: tensor})
 

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from fwp_fairseq.ops import STRENGTHS
+from fwp_fairseq.ops import GATES
 from tests.ops.cases import NORMALIZERS, OPERATORS, RULES, SMALL, make
 from tests.pairs import covering
 from tests.requirements import TESTED
@@ -33,9 +33,7 @@ def test_junk_at_pads_reaches_nothing(backend, rule, normalizer, causal, junk):
                 assert real.isfinite().all(), name
 
 
-@pytest.mark.parametrize(
-    "rule, where", [(rule, where) for rule in RULES for where in ("q", "k", "v", *STRENGTHS[rule])]
-)
+@pytest.mark.parametrize("rule, where", [(rule, where) for rule in RULES for where in ("q", "k", "v", *GATES[rule])])
 @pytest.mark.parametrize("backend", TESTED)
 def test_nan_reaches_what_depends_on_it_and_no_other_row_or_head(backend, rule, where):
     case = make(rule, "elu", "both", length=9)
@@ -82,7 +80,7 @@ def test_queries_that_miss_everything_written(backend, rule):
     q = torch.tensor([0.0, 1.0, 0.0], dtype=torch.float64).expand(1, 4, 1, 3).clone().requires_grad_()
     v = torch.ones(1, 4, 1, 2, dtype=torch.float64, requires_grad=True)
     strengths = torch.full((2, 1, 4, 1), 0.5, dtype=torch.float64).unbind()
-    leaves = [q, k, v, *(x.requires_grad_() for x in strengths[: len(STRENGTHS[rule])])]
+    leaves = [q, k, v, *(x.requires_grad_() for x in strengths[: len(GATES[rule])])]
     for causal in (True, False):
         out, _ = OPERATORS[rule](*leaves, causal=causal, normalize_output=True, eps=0.0, backend=backend)
         assert not out.any()

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from fwp_fairseq.ops import STRENGTHS
+from fwp_fairseq.ops import GATES
 from fwp_fairseq.ops.call import CORRECTING
 from tests.ops.cases import NORMALIZERS, RULES, SMALL, make
 from tests.pairs import covering
@@ -62,7 +62,7 @@ def test_same_as_differentiating_the_time_loop(rule, normalizer, causal, length)
 def test_any_strength_is_the_time_loop(rule, normalizer, causal, length, strengths):
     """At both ends of 0..1, just inside, and outside, where the same equations hold."""
     case = make(rule, "elu", normalizer, causal=causal, length=length, mask="holes", state=True, batch=2, heads=1)
-    for name in STRENGTHS[rule]:
+    for name in GATES[rule]:
         tensor = case.tensors[name]
         smaller = 0.1 if rule in CORRECTING and normalizer == "attention" and name == "beta" else 1
         for first, strength in enumerate(strengths):

@@ -9,7 +9,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from fwp_fairseq import ops
 from fwp_fairseq.feature_maps import build_feature_map
-from fwp_fairseq.ops import RULES, STRENGTHS
+from fwp_fairseq.ops import GATES, RULES
 from tests.ops.cases import OPERATORS
 
 LENGTHS = 512, 1024  # both are many chunks
@@ -36,7 +36,7 @@ def rows(length: int, *sizes: int) -> torch.Tensor:
 
 def of_a_rule(rule: str, backend: str, causal: bool, length: int) -> torch.Tensor:
     phi = build_feature_map("elu", 4)
-    strengths = (rows(length, 2) for _ in STRENGTHS[rule])
+    strengths = (rows(length, 2) for _ in GATES[rule])
     q, k, v = (rows(length, 2, 4) for _ in range(3))
     return OPERATORS[rule](q, k, v, *strengths, feature_map=phi, causal=causal, backend=backend)[0]
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from fwp_fairseq.feature_maps import build_feature_map
-from fwp_fairseq.ops import STRENGTHS
+from fwp_fairseq.ops import GATES
 from fwp_fairseq.ops.decoding import Decoding
 from tests.ops.cases import OPERATORS, RULES
 from tests.ops.instruction_sets import on_each
@@ -17,7 +17,7 @@ from tests.requirements import TESTED
 def test_one_position_reads_its_value(backend, rule, size):
     """The paper's quotient is v itself, whatever the size of the features."""
     q, k = (torch.full((1, 1, 1, 4), size) for _ in range(2))
-    given = q, k, torch.rand(1, 1, 1, 3), *(torch.ones(1, 1, 1) for _ in STRENGTHS[rule])
+    given = q, k, torch.rand(1, 1, 1, 3), *(torch.ones(1, 1, 1) for _ in GATES[rule])
 
     def run():
         if backend == "decoding":
@@ -36,7 +36,7 @@ def test_features_divided_by_a_tiny_sum(backend, rule, name, size):
     """Whatever the size of the features, they are shares of 1; the loops in float64 say what is read with them."""
     phi = None if name is None else build_feature_map(name, 4)
     q, k = (size * (1 + torch.rand(2, 5, 2, 4) / 10) for _ in range(2))
-    given = q, k, torch.randn(2, 5, 2, 3), *(torch.rand(2, 5, 2) for _ in STRENGTHS[rule])
+    given = q, k, torch.randn(2, 5, 2, 3), *(torch.rand(2, 5, 2) for _ in GATES[rule])
     options = dict(feature_map=phi, normalize_features=True, normalize_output=False, eps=0.0)
     expected, _ = OPERATORS[rule](*(x.double() for x in given), backend="reference", **options)
     assert expected.isfinite().all() and expected.abs().max() > 1e-2

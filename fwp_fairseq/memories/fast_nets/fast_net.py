@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from ... import ops
 from ...numerics import state_type, without_autocast
-from ...ops.call import STRENGTHS
+from ...ops.call import GATES
 from ...ops.recurrence import keep
 from ...ops.state import State
 from ...option import Contradiction, Option, Options
@@ -102,7 +102,7 @@ class FastNet(Memory):
         self.widths = self.further()
         total = self.heads * sum(self.widths.values())
         self.slow = nn.Linear(sizes.inputs, total, bias=False) if total else None
-        own = dict.fromkeys(("q", "k", "v"), self.d_key) | dict.fromkeys(STRENGTHS[options.update_rule], 1)
+        own = dict.fromkeys(("q", "k", "v"), self.d_key) | dict.fromkeys(GATES[options.update_rule], 1)
         self.feedback = None
         if options.recurrent != "none":
             self.feedback = Feedback(options.recurrent, self.heads, self.d_key, own | self.widths)
