@@ -26,9 +26,9 @@ def _site_field(site: str, first: bool):
     options = [hyphens(name) for name, option in OPTIONS.items() if option.per_site and site in option.sites]
     kinds = "; ".join(f"{name}: {kind.description}" for name, kind in KINDS.items()) if first else ", ".join(KINDS)
     help_text = (
-        f"the kind of {SITES[site]}, and after commas each OPTION=VALUE in which it differs from it, such as "
-        f"delta,beta-range=0-2; without a kind, the options change the attention that the architecture or the flags "
-        f"for all sites choose (kinds: {kinds}; options: {', '.join(options)})"
+        f"the kind of {SITES[site]}, followed by a comma and OPTION=VALUE for each option to change, as in "
+        f"delta,beta-range=0-2; without a kind, the options change the attention chosen by the architecture or by the "
+        f"flags for all sites (kinds: {kinds}; options: {', '.join(options)})"
     )
     return f"fwp_{site}", Optional[str], field(default=None, metadata={"help": help_text})
 
@@ -38,9 +38,9 @@ def _config(name: str, sites: tuple[str, ...]) -> type:
     return make_dataclass(name, flags, bases=(FairseqDataclass,), namespace={"__module__": __name__})
 
 
-# The attention flags of translation models: those for all sites, and one for each site.
+# The attention flags of translation models: flags for all sites, and one flag for each site.
 FastWeightConfig = _config("FastWeightConfig", tuple(SITES))
-# Those of language models, which have one site.
+# The attention flags of language models, which have one site.
 DecoderOnlyConfig = _config("DecoderOnlyConfig", ("decoder",))
 
 

@@ -1,8 +1,8 @@
-"""Kinds of attention by name, each of which stands for values of the table of options.
+"""Named kinds of attention, each of which sets several options.
 
-Flags, architectures, experiments and benchmarks write the attention of a site as a kind, followed by commas and the
-options in which it differs from the kind: ``delta,passes=both-ways``. Without a kind, the options change whatever
-attention the site would have otherwise: ``passes=both-ways``. To add a kind, add its row to :data:`KINDS`.
+Flags, architectures, experiments and benchmarks write the attention of a site as a kind, followed by the options that
+differ from it, separated by commas: ``delta,passes=both-ways``. Without a kind, the options change the attention that
+the site has by default: ``passes=both-ways``. To add a kind, add a row to :data:`KINDS`.
 """
 
 import difflib
@@ -13,7 +13,7 @@ from .options import MAPS, OPTIONS, SiteOptions
 
 
 class Kind(NamedTuple):
-    """One row of the table: a description of the kind, and those of its options that are not the defaults."""
+    """One row of the table: a description of the kind, and its options that do not have their defaults."""
 
     description: str
     options: dict[str, str | int]
@@ -52,7 +52,7 @@ HYBRID = {"encoder": "delta,passes=both-ways", "decoder": "delta", "cross": "sof
 
 
 def known_kind(name: str) -> Kind:
-    """Returns the kind of this name; ValueError, which names the nearest one, if there is none."""
+    """Returns the kind with this name; raises ValueError, which suggests the nearest name, if there is none."""
     if name not in KINDS:
         raise ValueError(f"unknown kind {name!r}{_nearest(name, KINDS)}, expected one of {', '.join(KINDS)}")
     return KINDS[name]
@@ -64,16 +64,16 @@ def _nearest(name: str, names) -> str:
 
 
 def hyphens(name: str) -> str:
-    """Returns the name of an option as flags write it, with hyphens."""
+    """Returns the name of an option in flags, with hyphens."""
     return name.replace("_", "-")
 
 
 @dataclass(frozen=True)
 class Attention:
-    """Describes the attention of a site as flags write it.
+    """Describes the attention of a site in the form that flags use.
 
     Attributes:
-        kind: the name of the kind; None for the attention that the site would have otherwise.
+        kind: the name of the kind; None for the attention that the site has by default.
         changes: the options that differ from it, by name.
     """
 
@@ -82,10 +82,10 @@ class Attention:
 
     @classmethod
     def parse(cls, text: str) -> "Attention":
-        """Reads ``KIND,OPTION=VALUE,...``, where the kind or the options may be left out.
+        """Parses ``KIND,OPTION=VALUE,...``, where the kind or the options may be left out.
 
         Raises:
-            ValueError: an unknown kind or option, an option given twice, or a value that it cannot have.
+            ValueError: a kind or option is unknown, an option is given twice, or a value is invalid.
         """
         parts = text.split(",")
         kind = None if "=" in parts[0] else parts.pop(0)
@@ -100,7 +100,7 @@ class Attention:
 
     @classmethod
     def of(cls, options: SiteOptions) -> "Attention":
-        """Returns the kind from which the fewest of these options differ, with those that do."""
+        """Returns the kind from which the fewest of these options differ, with these differences."""
         changes = {name: _changes(kind.options, options) for name, kind in KINDS.items()}
         # A kind with a number, such as a window of 8, cannot be written without it.
         possible = [name for name in KINDS if None not in changes[name].values()]
@@ -111,14 +111,14 @@ class Attention:
         return ",".join([*filter(None, [self.kind]), *(f"{hyphens(n)}={value}" for n, value in self.changes.items())])
 
     def options(self, common: dict[str, str | int] | None = None) -> SiteOptions:
-        """Returns the options of a site; ``common`` are those for all sites that have no kind of their own."""
+        """Returns the options of a site; ``common`` are the options for all sites without a kind."""
         common = common or {}
         if self.kind is not None:
             common = KINDS[self.kind].options | {n: x for n, x in common.items() if not OPTIONS[n].per_site}
         return SiteOptions(**common | self.changes)
 
     def changed(self, changes: dict[str, str | int]) -> "Attention":
-        """Returns this attention with ``changes`` to its options; if it has a kind, under the nearest kind's name."""
+        """Returns this attention with ``changes`` to its options; if it has a kind, the result has the nearest kind."""
         changed = Attention(self.kind, self.changes | changes)
         if self.kind is None:
             return changed
@@ -143,7 +143,7 @@ def _option(part: str) -> tuple[str, str | int]:
 
 
 def _changes(kind: dict[str, str | int], options: SiteOptions) -> dict[str, str | int | None]:
-    """Returns those of the options that differ from the options of a kind."""
+    """Returns the options that differ from those of a kind."""
     theirs = SiteOptions(**kind)
     names = [n for n, option in OPTIONS.items() if option.per_site and (option.of_softmax or not options.is_softmax)]
     changes = {n: getattr(options, n) for n in names if n != "normalizer" and getattr(options, n) != getattr(theirs, n)}

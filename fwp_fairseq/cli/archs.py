@@ -1,6 +1,7 @@
 """Lists the architectures of this plugin, or every model flag of one architecture with its default.
 
-fairseq-train --arch NAME --help cannot show those defaults: it prints its help before it reads the architecture.
+fairseq-train --arch NAME --help cannot show these defaults, because it prints its help before it reads the
+architecture.
 """
 
 import argparse
@@ -13,7 +14,9 @@ from .plugin import import_plugin
 
 
 def add_arguments(parser) -> None:
-    parser.add_argument("name", nargs="?", metavar="NAME", help="show the flags of this one (any of fairseq's too)")
+    parser.add_argument(
+        "name", nargs="?", metavar="NAME", help="show the flags of this architecture, which may be fairseq's"
+    )
 
 
 def plain(value):

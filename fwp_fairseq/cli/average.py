@@ -1,10 +1,10 @@
-"""Averages the parameters of checkpoints of one training into a new checkpoint without optimizer state.
+"""Averages the parameters of several checkpoints of one training; the new checkpoint has no optimizer state.
 
   fwp average --inputs checkpoints/checkpoint{8,9,10}.pt --output checkpoints/average.pt
   fwp average --checkpoint-dir checkpoints --last 5 --output checkpoints/average.pt
 
---last takes epoch checkpoints (checkpointN.pt), or update checkpoints (checkpoint_E_U.pt) if there are no others.
-Everything but the parameters is taken from the newest (last) input.
+--last uses epoch checkpoints (checkpointN.pt) or, if there are none, update checkpoints (checkpoint_E_U.pt). Everything
+except the parameters comes from the newest (last) input.
 """
 
 import re
@@ -31,8 +31,8 @@ _HARMLESS = re.compile(
 def add_arguments(parser) -> None:
     source = parser.add_mutually_exclusive_group(required=True)
     source.add_argument("--inputs", nargs="+", type=Path, metavar="CKPT", help="checkpoints, oldest first")
-    source.add_argument("--checkpoint-dir", type=Path, metavar="DIR", help="take the newest --last N of this folder")
-    parser.add_argument("--last", type=int, metavar="N", help="how many of --checkpoint-dir")
+    source.add_argument("--checkpoint-dir", type=Path, metavar="DIR", help="use the newest --last N in this folder")
+    parser.add_argument("--last", type=int, metavar="N", help="the number of checkpoints in --checkpoint-dir to use")
     parser.add_argument("--output", required=True, type=Path, metavar="FILE", help="the new checkpoint")
 
 

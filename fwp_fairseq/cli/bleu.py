@@ -4,20 +4,21 @@
   fwp bleu --hypotheses a.txt --references test.zh --metrics bleu chrf --chrf-word-order 2
   fwp bleu --hypotheses a.txt b.txt c.txt --references test.de --paired-bs
 
---hypotheses is plain detokenised text, or the output of fairseq-generate, which is detected by its H- and D- lines. Of
-such output the D- lines are scored, or the H- lines if there are no D- lines, in the order of their ids, and
-SentencePiece's pieces are joined. The references are raw text, one sentence per line, or a .gz file of it. Do not use
-fairseq's T- lines, which show <<unk>>. The flags from --metrics on are sacreBLEU's own, and the environment variable
-SACREBLEU_SEED is its seed of resampling. Without --tokenize BLEU takes the tokenizer of the references' script: zh for
-Chinese, ja-mecab and ko-mecab for Japanese and Korean where they are installed, else char, as for Thai, Lao, Khmer,
-Burmese and Tibetan; 13a for others. It stands in the signature.
+--hypotheses is plain detokenised text, or the output of fairseq-generate, which is recognised by its H- and D- lines.
+Of such output, the D- lines are scored in the order of their ids, or the H- lines if there are no D- lines, and
+SentencePiece pieces are joined. The references are raw text with one sentence per line, or a .gz file of it. Do not use
+fairseq's T- lines as references, because they contain <<unk>>. The flags from --metrics on are sacreBLEU's own; the
+environment variable SACREBLEU_SEED sets its random seed. Without --tokenize, the tokenizer for BLEU depends on the
+script of the references: zh for Chinese; ja-mecab and ko-mecab for Japanese and Korean if they are installed, otherwise
+char; char for Thai, Lao, Khmer, Burmese and Tibetan; 13a for all others. The signature names it.
 
-For the tokenised BLEU of multi-bleu.perl and fairseq-score, compare the tokens before any detokenisation with those of
-the references: --lines H --references TOKENS --tokenize none --smooth-method none --force
+To get the tokenised BLEU of multi-bleu.perl and fairseq-score, compare tokens before detokenisation with those of the
+references: --lines H --references TOKENS --tokenize none --smooth-method none --force
 
-Several systems are compared by one of sacreBLEU's paired tests, with the first system as the baseline. The p-value is
-the share of samples that differ at least as much as these systems do, which are counted as a sample; * marks those
-below 0.05. The bootstrap takes the mean of its samples from them, and counts what is within its error as equal.
+Several systems are compared with one of sacreBLEU's paired tests, with the first system as the baseline. The p-value is
+the share of samples, counting the two systems themselves as one, that differ at least as much as the systems do. *
+marks p-values below 0.05. The bootstrap subtracts the mean of its samples, and counts differences within its error as
+equal.
 """
 
 import argparse
@@ -44,8 +45,8 @@ def add_arguments(parser) -> None:
     parser.add_argument(
         "--lines",
         choices=["D", "H"],
-        help="which lines of fairseq-generate to score: D, detokenised, or H, before the detokenisation (default: D if "
-        "there are any, else H)",
+        help="the lines of fairseq-generate to score: D (detokenised) or H (before detokenisation); default: D if "
+        "there are any, else H",
     )
     parser.add_argument("--remove-bpe", action="store_true", help="join the pieces of subword-nmt (word@@ )")
     parser.add_argument("--json", action="store_true", help="print sacreBLEU's own JSON")
@@ -55,7 +56,7 @@ def add_arguments(parser) -> None:
 
 
 def _flags_of_sacrebleu() -> list[argparse.Action]:
-    """sacreBLEU's flags of its metrics and tests, as its own command defines them."""
+    """Returns sacreBLEU's flags for its metrics and tests, as its own command defines them."""
     handler = signal.getsignal(signal.SIGPIPE)
     from sacrebleu import sacrebleu
 

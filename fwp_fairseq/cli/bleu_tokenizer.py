@@ -24,8 +24,8 @@ _LEAST = 0.1  # of the letters; other scripts have names and quotations in it
 def add_argument(parser) -> None:
     parser.add_argument(
         "--tokenize", metavar="NAME",
-        help="tokenizer of BLEU, one of sacreBLEU's (default: zh for Chinese, ja-mecab for Japanese and ko-mecab for "
-        "Korean where they are installed, else char, as for Thai, Lao, Khmer, Burmese and Tibetan; 13a for others)",
+        help="sacreBLEU's tokenizer for BLEU (default: zh for Chinese; ja-mecab for Japanese and ko-mecab for Korean, "
+        "if installed, else char; char for Thai, Lao, Khmer, Burmese and Tibetan; 13a for all others)",
     )  # fmt: skip
 
 

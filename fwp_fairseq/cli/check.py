@@ -1,8 +1,8 @@
 """Compares the compiled kernels of the CPU and of every GPU with PyTorch in float64.
 
-The status is 1 if a kernel is wrong, a device could not be used, or no compiled kernels are loaded. A GPU's kernels are
-used only after they have passed, so their first use compares too; the result is kept. This command compares again, for
-example after a fix. A GPU that serves one process at a time has to be checked before a training uses it.
+The exit status is 1 if a kernel is wrong, a device could not be used, or no compiled kernels are loaded. The kernels of
+a GPU are compared automatically before their first use, and the result is kept. This command repeats the comparison,
+for example after a fix. A GPU that serves only one process at a time must be checked before a training uses it.
 """
 
 import torch

@@ -1,20 +1,20 @@
-"""Reopens a trained checkpoint with other attention: another feature map, d_dot, update rule or normaliser.
+"""Changes the attention of a trained checkpoint, for example its feature map, d_dot, update rule or normaliser.
 
   fwp convert --input softmax/checkpoint_best.pt --output dpfp.pt --fwp-feature-map dpfp --fwp-d-dot 256
 
 The input is a checkpoint of this plugin, or of fairseq's own transformer or transformer_lm, which becomes a
-fwp_transformer or fwp_lm of the same size. Every parameter that both models have is kept as it is; those of a feature
-map are kept if its name and width stay. The parameters of write strengths and decay (every rule but the sum rule),
-random features (FAVOR+), learned maps and norms that are new are drawn as for a new model. A flag that is not given
-keeps its value in the checkpoint, with two exceptions: a flag for all sites replaces the same option of single sites,
-and --fwp-feature-map replaces every option of single sites.
+fwp_transformer or fwp_lm of the same size. All parameters that both models have are kept; those of a feature map are
+kept if its name and width stay the same. New parameters of gates (all rules except the sum rule), random features
+(FAVOR+), learned maps and norms are initialised as in a new model. Options for which you give no flag keep their
+values in the checkpoint, with two exceptions: a flag for all sites also replaces the same option of single sites, and
+--fwp-feature-map replaces all options of single sites.
 
-The optimizer's state is dropped. To train on, use --finetune-from-model, or --restore-file with --reset-optimizer, and
-the printed model flags, which set every option of the converted model that is not taken from the task. --flags-json
-writes them for programs.
+The optimizer state is dropped. To continue training, use --finetune-from-model, or --restore-file with
+--reset-optimizer, together with the printed model flags, which set all options of the converted model that do not come
+from the task. --flags-json writes these flags to a file for programs.
 
-The converted model does not compute the same function as the trained one: expect to fine-tune it. New learned maps can
-first be trained alone to attend as softmax did (--criterion attention_transfer).
+The converted model does not compute the same function as the trained one, so it needs fine-tuning. New learned maps can
+first be trained on their own to imitate softmax attention (--criterion attention_transfer).
 """
 
 import argparse
@@ -61,13 +61,13 @@ def add_arguments(parser) -> None:
     parser.add_argument(
         "--reset",
         action="store_true",
-        help="forget the checkpoint's attention flags: those not given have their defaults",
+        help="discard the checkpoint's attention flags; flags that are not given have their defaults",
     )
     parser.add_argument(
         "--flags-json",
         type=Path,
         metavar="FILE",
-        help='also write {"attention": its description, "flags": [word, ...]} for programs that train it on',
+        help='also write {"attention": description, "flags": [word, ...]} for programs that continue the training',
     )
     ours = parser.add_argument_group("attention, as for fairseq-train")
     gen_parser_from_dataclass(ours, FastWeightConfig(), delete_default=True)

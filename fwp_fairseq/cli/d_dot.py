@@ -15,7 +15,7 @@ def add_arguments(parser) -> None:
     parser.add_argument("--feature-map", choices=list(FEATURE_MAPS), help=f"default: {owners}")
     parser.add_argument("--d-key", type=int, default=64, metavar="N", help="width of a head (default: 64)")
     width = parser.add_mutually_exclusive_group()
-    width.add_argument("--d-dot", type=int, metavar="N", help="number of features wanted")
+    width.add_argument("--d-dot", type=int, metavar="N", help="number of features per head")
     for name, text in PARAMETERS.items():
         width.add_argument(f"--{name}", type=int, metavar="N", help=f"{text} of {_owner(name)}")
 

@@ -1,12 +1,12 @@
-"""Computes perplexity by word from what fairseq-eval-lm printed of a model of subwords or characters.
+"""Computes the perplexity per word of a model of subwords or characters from the output of fairseq-eval-lm.
 
   fairseq-eval-lm data-bin --user-dir "$(fwp path)" --path checkpoint_best.pt --gen-subset test ... | tee test.log
   fwp ppl test.log --text test.txt
 
-fairseq's perplexity is that of the model's own pieces, and models with other pieces cannot be compared by it.
-Perplexity by word is 2 ** (bits lost on the whole text / words). The words are those of the text before it was encoded,
-separated by white space, and the end of each line counts as a word because it is predicted, too. Several logs are taken
-for the parts of one evaluation (--num-shards).
+fairseq reports perplexity per piece, by which models with different pieces cannot be compared. Perplexity per word is
+2 ** (bits of the whole text / words). Words are separated by white space in the text before encoding, and the end of
+each line counts as a word because it is predicted, too. Several logs are treated as the parts of one evaluation
+(--num-shards).
 """
 
 import gzip
@@ -29,7 +29,10 @@ _MERGED = re.compile(r"'post_process': '([^']+)'")
 def add_arguments(parser) -> None:
     parser.add_argument("logs", nargs="+", metavar="LOG", help="output of fairseq-eval-lm")
     parser.add_argument(
-        "--text", required=True, metavar="FILE", help="what was evaluated, before BPE or SentencePiece, or .gz of it"
+        "--text",
+        required=True,
+        metavar="FILE",
+        help="the evaluated text before BPE or SentencePiece; may be a .gz file",
     )
     parser.add_argument("--json", action="store_true", help="print JSON")
 

@@ -1,11 +1,11 @@
-"""Makes a table, or a plot, of your own trainings.
+"""Makes a table and, if requested, a plot of your own trainings.
 
   fwp table --results checkpoints --references test.de --plot bleu.pdf
 
-The table has a row for each save-dir of fairseq-train that is found at any depth of the folders. The command reads the
-checkpoint, the logs (*.log in the save-dir, beside its checkpoints/, or with its name), the output of fairseq-generate
-(generate-*.txt, gen*.out) or, with --references, translations.*, which `fwp train` writes. Trainings that differ in
-nothing but the seed share a row.
+The table has one row for each save-dir of fairseq-train in the folders, at any depth. The command reads the checkpoint,
+the logs (*.log in the save-dir, next to checkpoints/, or named after it), and the output of fairseq-generate
+(generate-*.txt, gen*.out) or, with --references, the translations.* of `fwp train`. Trainings that differ only in the
+seed share a row.
 """
 
 from dataclasses import replace
@@ -29,7 +29,7 @@ def add_arguments(parser) -> None:
     add_output_arguments(parser)
     axes = "; ".join(f"{name}: {meaning}" for name, meaning in AXES.items())
     parser.add_argument(
-        "--axis", choices=AXES, help=f"what --plot draws over ({axes}; default: d_dot where there are several values)"
+        "--axis", choices=AXES, help=f"the horizontal axis of --plot ({axes}; default: d_dot if it has several values)"
     )
 
 

@@ -1,16 +1,17 @@
-"""Trains a translation model on your own texts: pieces, binarised data, training, translations of the test set, scores.
+"""Trains a translation model on your own texts: prepares the data, trains, translates the test set and scores it.
 
   fwp train --texts corpus --source en --target de --out runs/en-de
   fwp train --texts corpus --source en --target de --out runs/en-de --baseline --minutes 30
   fwp train --texts more --source en --target de --out runs/further --finetune-from runs/en-de
 
-The folder of texts has train.en, valid.en and test.en, and the same with .de, each of them plain or compressed (.gz):
-as many lines, each a sentence, a paragraph or a document. --passage N joins consecutive lines, up to an empty one, into
-passages of at most N words, as `fwp translate --document` does. Interrupted, the same command goes on. Flags after --
-are fairseq-train's and come last, so that they win. Every command is printed before it runs.
+The folder --texts contains train.en, valid.en and test.en, and the same files with .de, plain or compressed (.gz). Both
+files of a pair have the same number of lines; a line is a sentence, a paragraph or a document. --passage N joins
+consecutive lines into passages of at most N words; an empty line ends a passage. To continue after an interruption,
+give the same command again. Flags after -- are passed to fairseq-train and override the settings chosen here. Every
+command is printed before it runs.
 
---baseline also trains fairseq's Transformer, softmax attention of the same size, on the same data with the same
-settings, in the folder `baseline` of --out, and compares BLEU by a paired test.
+--baseline also trains fairseq's Transformer (softmax attention) of the same size, with the same data and settings, in
+the folder `baseline` in --out, and compares BLEU with a paired test.
 """
 
 import argparse
@@ -41,24 +42,33 @@ BASELINE = "baseline"
 
 def add_arguments(parser) -> None:
     parser.add_argument("--texts", required=True, type=Path, metavar="DIR")
-    parser.add_argument("--source", required=True, metavar="LANGUAGE", help="the ending of the sources, such as en")
-    parser.add_argument("--target", required=True, metavar="LANGUAGE")
-    parser.add_argument("--out", required=True, type=Path, metavar="DIR", help="folder of checkpoints and scores")
+    parser.add_argument("--source", required=True, metavar="LANGUAGE", help="suffix of the source files, such as en")
+    parser.add_argument("--target", required=True, metavar="LANGUAGE", help="suffix of the target files")
+    parser.add_argument("--out", required=True, type=Path, metavar="DIR", help="folder for checkpoints and scores")
     parser.add_argument(
-        "--data", type=Path, metavar="DIR", help="folder of pieces and binarised texts, which trainings share (--out)"
-    )
-    add_passage(parser, "most words of joined lines (default: lines stay alone)")
-    parser.add_argument("--arch", metavar="NAME", help="(default: a hybrid that fits the size of the corpus)")
-    parser.add_argument("--max-update", type=int, metavar="N", help="(default: what fits the size of the corpus)")
-    parser.add_argument("--minutes", type=float, metavar="N", help="of a training at most, and its updates fit them")
-    parser.add_argument("--vocabulary", type=int, metavar="N", help="pieces (default: what fits the corpus)")
+        "--data", type=Path, metavar="DIR",
+        help="folder for the SentencePiece model and binarised texts, which trainings can share (default: --out)",
+    )  # fmt: skip
+    add_passage(parser, "join lines into passages of at most N words (default: do not join lines)")
+    parser.add_argument("--arch", metavar="NAME", help="architecture (default: a hybrid chosen by the corpus size)")
+    parser.add_argument("--max-update", type=int, metavar="N", help="updates (default: chosen by the corpus size)")
     parser.add_argument(
-        "--finetune-from", type=Path, metavar="MODEL", help="a checkpoint, also of fwp convert, or the folder of one"
+        "--minutes", type=float, metavar="N", help="stop each training after N minutes, and choose its updates to fit"
     )
-    parser.add_argument("--baseline", action="store_true", help="train fairseq's Transformer too, and compare")
+    parser.add_argument(
+        "--vocabulary",
+        type=int,
+        metavar="N",
+        help="number of SentencePiece pieces (default: chosen by the corpus size)",
+    )
+    parser.add_argument(
+        "--finetune-from", type=Path, metavar="MODEL",
+        help="fine-tune this checkpoint, which may come from fwp convert, or the one in this folder",
+    )  # fmt: skip
+    parser.add_argument("--baseline", action="store_true", help="also train fairseq's Transformer, and compare")
     bleu_tokenizer.add_argument(parser)
-    parser.add_argument("--cpu", action="store_true", help="even where there is a GPU")
-    parser.add_argument("flags", nargs="*", metavar="-- FLAG", help="of fairseq-train")
+    parser.add_argument("--cpu", action="store_true", help="use the CPU even if there is a GPU")
+    parser.add_argument("flags", nargs="*", metavar="-- FLAG", help="flags for fairseq-train")
 
 
 def lengths_of(words: list[str]) -> argparse.Namespace:

@@ -1,14 +1,15 @@
-"""Translates the lines of standard input with a trained model, each line to one line of standard output.
+"""Translates standard input to standard output with a trained model, line by line.
 
   fwp translate runs/checkpoints < text.en > text.de
   fwp translate checkpoint_best.pt --document < page.en.txt > page.de.txt
 
-MODEL is a checkpoint, a folder with checkpoint_best.pt or checkpoint_last.pt, or that of fwp train. Dictionaries
-(dict.LANGUAGE.txt) are looked for beside it, in the folder above and where the training had them; the SentencePiece
-model (*.model) beside dictionaries and checkpoint. Empty lines stay empty. Lines are translated and written as they
-come, up to 2,000 at a time: a line from a terminal is answered at once, and a text may have any length. With sinusoidal
-positions lines may have up to 100,000 tokens; what is longer than the sources of the training, or cut, is said at the
-end. fairseq-interactive has every other option.
+MODEL is a checkpoint, a folder with checkpoint_best.pt or checkpoint_last.pt, or a folder made by fwp train.
+Dictionaries (dict.LANGUAGE.txt) are looked up in the folder of the checkpoint, in its parent and where they were in
+training; the SentencePiece model (*.model) is looked up next to the dictionaries and the checkpoint. Empty lines stay
+empty. Lines are translated as they arrive, at most 2,000 at a time: a line typed in a terminal is translated at once,
+and a text can have any length. With sinusoidal positions, lines may have up to 100,000 tokens. At the end, the command
+says how many lines were longer than those in training, and how many translations were cut off. For other options of
+decoding, use fairseq-interactive.
 """
 
 import math
@@ -26,37 +27,43 @@ _PASSAGE = 150
 
 def add_arguments(parser) -> None:
     parser.add_argument("model", metavar="MODEL", type=Path)
-    parser.add_argument("--data", type=Path, metavar="DIR", help="folder of the dictionaries")
-    parser.add_argument("--spm", metavar="FILE", help="SentencePiece model; none if the lines are pieces already")
-    parser.add_argument("--beam", type=int, default=4, metavar="N", help="(default: 4)")
-    parser.add_argument("--lenpen", type=float, default=1.0, metavar="X", help="above 1 favours length (default: 1)")
+    parser.add_argument("--data", type=Path, metavar="DIR", help="folder with the dictionaries")
+    parser.add_argument("--spm", metavar="FILE", help="SentencePiece model; none if the input is already in pieces")
+    parser.add_argument("--beam", type=int, default=4, metavar="N", help="beam size (default: 4)")
+    parser.add_argument(
+        "--lenpen", type=float, default=1.0, metavar="X",
+        help="length penalty; values above 1 favour longer translations (default: 1)",
+    )  # fmt: skip
     parser.add_argument(
         "--max-len-a", type=float, default=2.0, metavar="A",
-        help="a translation has at most A times the tokens of the longest source in its batch, plus B (default: 2)",
+        help="limit a translation to A S + B tokens, where S is the longest source in its batch (default: 2)",
     )  # fmt: skip
     parser.add_argument("--max-len-b", type=int, default=50, metavar="B", help="see --max-len-a (default: 50)")
     parser.add_argument(
         "--nbest", type=int, default=1, metavar="N",
-        help="print N translations of each line, with its number from 0 on and their scores (default: 1, without)",
+        help="print N translations of each line, with line numbers (from 0) and scores (default: 1, without these)",
     )  # fmt: skip
     parser.add_argument(
         "--alignments", action="store_true",
-        help="after each translation, print a tab and pairs of aligned pieces, SOURCE-TARGET, counted from 0",
+        help="print after each translation a tab and the aligned pieces, as pairs SOURCE-TARGET of positions from 0",
     )  # fmt: skip
     parser.add_argument(
-        "--document", action="store_true", help="lines between empty ones are a paragraph, which becomes one line"
-    )
-    add_passage(parser, f"with --document, most words of a passage, translated at a time (default: {_PASSAGE})")
-    parser.add_argument("--max-tokens", type=int, default=4000, metavar="N", help="tokens of a batch (default: 4000)")
+        "--document", action="store_true",
+        help="translate whole paragraphs: the lines between two empty lines become one line of output",
+    )  # fmt: skip
+    add_passage(parser, f"with --document, translate passages of at most N words at a time (default: {_PASSAGE})")
+    parser.add_argument("--max-tokens", type=int, default=4000, metavar="N", help="tokens per batch (default: 4000)")
     parser.add_argument(
         "--source-window", type=int, metavar="N",
-        help="softmax cross-attention reads only N positions of its source in a step, around those of the step before, "
-        "so that it takes the same time at any length (default: what the model says, or all)",
+        help="let softmax cross-attention read only N source positions in each step, around those of the previous "
+        "step, so that a step takes the same time for a source of any length (default: the model's setting)",
     )  # fmt: skip
     parser.add_argument(
-        "--int8", action="store_true", help="large linear layers in int8, on a CPU, each position with its own scale"
+        "--int8",
+        action="store_true",
+        help="compute large linear layers in int8, with one scale per position (CPU only)",
     )
-    parser.add_argument("--cpu", action="store_true", help="even where there is a GPU")
+    parser.add_argument("--cpu", action="store_true", help="use the CPU even if there is a GPU")
 
 
 def _check(args) -> None:

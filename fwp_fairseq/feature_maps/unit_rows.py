@@ -32,8 +32,7 @@ def _function(name: str, in_pytorch: Callable[[Tensor, float], Tensor]) -> RowFu
 
 
 def lengths(x: Tensor) -> Tensor:
-    """Computes |x| of rows, (..., 1). Where it is 0, so are its derivatives; autograd's second derivative would be
-    NaN."""
+    """Computes |x| of rows, (..., 1); at 0 all its derivatives are 0 (autograd's second derivative would be NaN)."""
     empty = x.detach().norm(dim=-1, keepdim=True) == 0
     return x.masked_fill(empty, 1).norm(dim=-1, keepdim=True).masked_fill(empty, 0)
 

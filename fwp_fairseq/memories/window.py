@@ -75,8 +75,8 @@ class Window(Memory):
     @classmethod
     def rows(cls) -> tuple[Option, ...]:
         what = (
-            "the latest N positions are read by softmax attention, all earlier ones through fast weights; needs the "
-            "update rule sum (default: none)"
+            "reads the latest N positions by softmax attention, and all earlier ones through fast weights; requires "
+            "the update rule sum (default: none)"
         )
         return (Option("window", "window", None, None, what, sites=("decoder",)),)
 

@@ -66,10 +66,10 @@ class FastNet(Memory):
     def rows(cls) -> tuple[Option, ...]:
         nets, sites = cls.nets(), ("decoder",)
         others = "; ".join(f"by {net.rule}: {net.name}" for net in nets if net.rule != FastNet.rule)
-        what = f"the net that is written at each position, by the update rule {FastNet.rule} ({others})"
+        what = f"the net whose weights are written at each position, by the update rule {FastNet.rule} ({others})"
         feedback = (
-            "the previous position's output, projected, is added to queries, keys, values and write strengths; with "
-            "the fast net linear this is the Recurrent Delta Net"
+            "adds a projection of the previous position's output to queries, keys, values and gates; with the fast net "
+            "linear, this is the Recurrent Delta Net"
         )
         through = {"none": "no feedback"} | {name: f"through {name}" for name in ACTIVATIONS}
         return (
@@ -93,7 +93,7 @@ class FastNet(Memory):
             why = f"these nets accumulate no keys, which {options.chosen_normalizer} divides by"
             yield Contradiction(("normalizer", option), why, "auto, sum, l2 or none")
         if options.beta_range != "0-1":
-            yield Contradiction(("beta_range", option), "the strengths of these nets lie in [0, 1]", "0-1")
+            yield Contradiction(("beta_range", option), "beta of these nets lies in [0, 1]", "0-1")
 
     def __init__(self, options: Options, features: Features, sizes: Sizes):
         super().__init__(options, features, sizes)
