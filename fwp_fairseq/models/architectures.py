@@ -16,9 +16,9 @@ def fill_defaults(args, **values) -> None:
 
 
 def fill_sites(args, sites: dict[str, str]) -> None:
-    """Fills in the attention of each site that the model has, unless a map for all sites or another kind was chosen.
+    """Sets the attention of each site of the model, unless a map for all sites or another kind was chosen.
 
-    Options that the user has set for all sites, or without a kind for the site, change it.
+    Options that the user has set for all sites, or for the site without a kind, modify it.
     """
     if hasattr(args, "fwp_feature_map"):
         return
@@ -30,7 +30,7 @@ def fill_sites(args, sites: dict[str, str]) -> None:
 
 
 def _architecture(preset, sites: dict[str, str] | None = None, **values):
-    """Makes an architecture of ``values`` and, for what is left, fairseq's ``preset``; a user's flag beats both."""
+    """Makes an architecture from ``values`` and, for other options, fairseq's ``preset``; user flags override both."""
 
     def fill_gaps(args):
         fill_defaults(args, **values)

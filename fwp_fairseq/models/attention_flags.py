@@ -1,4 +1,4 @@
-"""Saves the attention options in checkpoints, because most of them cannot be told from the weights."""
+"""Saves the attention options in checkpoints, because most of them cannot be inferred from the weights."""
 
 import torch
 from torch import Tensor, nn
@@ -9,7 +9,7 @@ BUFFER = "attention_flags"
 
 
 def _describe(model: nn.Module) -> str:
-    """Describes the options of all sites that do not have fairseq's attention; "softmax" if there are none."""
+    """Describes the options of all sites that do not have fairseq's attention; "softmax" if there are no such sites."""
     sites = [module for module in model.modules() if isinstance(module, CrossAttention | SelfAttention | SiteAttention)]
     kinds = {(module.site, module.options.describe(module.head_dim)) for module in sites}
     texts = {f"{site}: {kind}" for site, kind in kinds if kind != "softmax"}
@@ -22,7 +22,7 @@ def _encode(text: str) -> Tensor:
 
 
 def text_of(codes: Tensor) -> str:
-    """Decodes the description that a checkpoint holds; ValueError if its entry is not such a text."""
+    """Decodes the description in a checkpoint; raises ValueError if the entry is not text."""
     try:
         return bytes(codes.tolist()).decode()
     except (TypeError, ValueError):
@@ -30,15 +30,15 @@ def text_of(codes: Tensor) -> str:
 
 
 def remember(model: nn.Module) -> None:
-    """Adds a buffer with the description of the model's attention, which is saved with its parameters."""
+    """Adds a buffer with a description of the model's attention, which is saved with its parameters."""
     model.register_buffer(BUFFER, _encode(_describe(model)))
 
 
 def check(model: nn.Module, state_dict: dict[str, Tensor]) -> None:
     """Raises ValueError for a checkpoint trained with other attention flags; the message names both.
 
-    A checkpoint without the entry is of a vanilla fairseq model, whose parameters have the same names: its attention is
-    softmax.
+    A checkpoint without this entry comes from a vanilla fairseq model, whose parameters have the same names and whose
+    attention is softmax.
     """
     mine = getattr(model, BUFFER)
     theirs = state_dict.setdefault(BUFFER, _encode("softmax"))

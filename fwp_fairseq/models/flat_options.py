@@ -1,4 +1,4 @@
-"""Options of fairseq's Transformer: flat on the command line and in checkpoints, nested inside the model."""
+"""The options of fairseq's Transformer: flat on the command line and in checkpoints, nested inside the model."""
 
 import argparse
 from dataclasses import field, fields, is_dataclass, make_dataclass
@@ -11,7 +11,7 @@ from omegaconf import II, DictConfig, OmegaConf
 from ..config import FastWeightConfig
 
 _SAME_AS_EMBEDDING = -1
-# Flat options whose type or default differs from that of the nested ones: lists that build_model splits by itself,
+# Flat options whose type or default differs from that of the nested ones: lists that build_model splits itself,
 # widths that follow another flag, and lengths, which are options of the task.
 _FLAT_OVERRIDES = {
     "encoder_layers_to_keep": (Optional[str], None),
@@ -33,7 +33,7 @@ def _flat_fields(config: type, prefix: str = ""):
             yield from _flat_fields(option.type, f"{name}_")
             continue
         kind, default = _FLAT_OVERRIDES.get(name, (option.type, option.default))
-        # fairseq makes a flag of every option that has a help text. A flag for a length would hide the task's own flag,
+        # fairseq makes a flag from every option with a help text. A flag for a length would hide the task's own flag,
         # and with it the default of a task without a dataclass.
         tasks_own = isinstance(default, str) and default.startswith("${task.")
         yield name, kind, field(default=default, metadata={} if tasks_own else dict(option.metadata))
@@ -48,7 +48,7 @@ FwpTransformerConfig = make_dataclass(
 
 
 def nested(cfg) -> TransformerConfig:
-    """Returns fairseq's nested options, and all others beside them, of a flat DictConfig, dataclass or Namespace."""
+    """Converts a flat DictConfig, dataclass or Namespace to fairseq's nested options; other options stay flat."""
     if isinstance(cfg, TransformerConfig):
         return cfg
     if isinstance(cfg, DictConfig):

@@ -16,11 +16,11 @@ from .site_builder import refuse_heads
 
 @dataclass
 class FwpLanguageModelConfig(DecoderOnlyConfig, vanilla.TransformerLanguageModelConfig):
-    """Every option of fairseq's transformer_lm, and the attention flags."""
+    """All options of fairseq's transformer_lm, and the attention flags."""
 
 
 def build_decoder(decoder: type, args, task) -> FwpLanguageModelDecoder:
-    """Builds a decoder around the embeddings that fairseq builds, which checks their flags."""
+    """Builds a decoder with the embeddings that fairseq builds, so that fairseq checks their flags."""
     refuse_heads("decoder", args.decoder_embed_dim, args.decoder_attention_heads)
     theirs = vanilla.TransformerLanguageModel.build_model(args, task).decoder
     return decoder(nested(args), task.target_dictionary, theirs.embed_tokens, no_encoder_attn=True)
@@ -28,7 +28,7 @@ def build_decoder(decoder: type, args, task) -> FwpLanguageModelDecoder:
 
 @register_model("fwp_lm", dataclass=FwpLanguageModelConfig)
 class FwpLanguageModel(vanilla.TransformerLanguageModel):
-    """Decoder-only Transformer with fast weights; see ``fwp archs fwp_lm`` for every flag."""
+    """A decoder-only Transformer with fast weights; ``fwp archs fwp_lm`` lists every flag."""
 
     def __init__(self, decoder):
         super().__init__(decoder)
@@ -45,7 +45,7 @@ class FwpLanguageModel(vanilla.TransformerLanguageModel):
 
 
 def fill_wikitext103(args, width: int, **more) -> None:
-    """Fills in the paper's Sec. 6.3: 16 post-norm layers, 8 heads, tied adaptive input and softmax of one width."""
+    """Sets the values of the paper's Sec. 6.3: 16 post-norm layers, 8 heads, tied adaptive input and softmax."""
     values = {
         "decoder_layers": 16,
         "decoder_attention_heads": 8,

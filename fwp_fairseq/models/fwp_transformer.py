@@ -26,12 +26,12 @@ _STATE = "state_"
 
 
 def named_state(state: tuple) -> dict[str, Tensor | None]:
-    """Returns the arguments of a layer that are the tensors of a state."""
+    """Returns the tensors of a state as named arguments of a layer."""
     return {f"{_STATE}{name}": x for name, x in zip(state._fields, state, strict=True)}
 
 
 class FwpEncoderLayer(TransformerEncoderLayerBase):
-    """fairseq's encoder layer without the fused path of PyPI's fairseq 0.12.2, which would bypass our attention."""
+    """fairseq's encoder layer without the fused path in PyPI's fairseq 0.12.2, which would bypass our attention."""
 
     def __init__(self, cfg, return_fc: bool = False):
         super().__init__(cfg, return_fc)
@@ -58,10 +58,10 @@ class FwpEncoderLayer(TransformerEncoderLayerBase):
 
 
 class FwpDecoderLayer(TransformerDecoderLayerBase):
-    """fairseq's decoder layer with our attention at both of its sites; it can also start from a given state.
+    """fairseq's decoder layer with our attention at both sites, which can start from a given state.
 
-    The tensors of the state are separate arguments and results, so that they pass through activation checkpointing,
-    which calls the layer twice.
+    The tensors of the state are separate arguments and results, so that activation checkpointing, which calls the layer
+    twice, passes them on.
     """
 
     def __init__(self, *args, **kwargs):
@@ -69,13 +69,13 @@ class FwpDecoderLayer(TransformerDecoderLayerBase):
         self.need_attn = False  # fairseq's layers compute weights unasked, and its decoder reads those of one layer
 
     def make_generation_fast_(self, need_attn: bool = False, **kwargs) -> None:
-        """Prepares for decoding: also with --print-alignment, weights are computed only on request."""
+        """Does nothing: even with --print-alignment, weights are computed only on request."""
 
     def forward(self, x, *args, **kwargs):
-        """Takes the tensors of the memory's state before the first position, if any, by name (:func:`named_state`).
+        """Runs the layer, starting from the tensors of the memory's state (:func:`named_state`) if they are given.
 
         Returns:
-            ``(x, attention, *state)`` with the tensors of the state after the last position if there was one, else
+            ``(x, attention, *state)`` with the tensors of the state after the last position if a state was given, else
             fairseq's result.
         """
         names = [name for name in kwargs if name.startswith(_STATE)]
@@ -115,29 +115,29 @@ def _wrap(layer: nn.Module, cfg) -> nn.Module:
 
 
 class FwpEncoder(TransformerEncoderBase):
-    """fairseq's encoder, whose output keeps each source once for all hypotheses.
+    """fairseq's encoder, whose output contains each source once for all hypotheses.
 
     Attributes:
-        beam: number of hypotheses of a sentence that a search keeps next to each other.
+        beam: the number of adjacent hypotheses per sentence in a search.
     """
 
     beam = 1
 
     def set_num_updates(self, num_updates: int) -> None:
-        """Does nothing: the model tells every module too, and directions would be drawn twice."""
+        """Does nothing, because the model also calls every module, and directions would be drawn twice."""
 
     def build_encoder_layer(self, cfg):
         return _wrap(FwpEncoderLayer(cfg, return_fc=self.return_fc), cfg)
 
     def reorder_encoder_out(self, encoder_out: dict[str, list[Tensor]], new_order: Tensor) -> dict[str, list[Tensor]]:
-        """Makes row i the old row new_order[i] without a copy: the sources stay as they are, each once.
+        """Reorders rows without copying: each source is still stored once, and row i reads that of row new_order[i].
 
         Returns:
             ``encoder_out`` with ``rows``, (R / beam, beam): row i * beam + j reads source ``rows[i, j]``. With a beam
-            above 1 all numbers of a line are equal.
+            above 1, all entries of ``rows[i]`` are equal.
 
         Raises:
-            RuntimeError: hypotheses of a beam read different sources, or sentences change places. A GPU reports it
+            RuntimeError: hypotheses of a beam read different sources, or sentences change places. A GPU reports this
                 later, as a failed assertion.
         """
         (before,) = encoder_out.get("rows") or [None]
@@ -159,7 +159,7 @@ class FwpEncoder(TransformerEncoderBase):
 
 
 def _of_each_row(encoder_out: dict[str, list[Tensor]], rows: Tensor) -> dict[str, list[Tensor]]:
-    """Returns the encoder's output with a copy of its source for each row."""
+    """Returns the encoder's output with a separate copy of the source for each row."""
     return encoder_out | {
         "encoder_out": [x.index_select(1, rows) for x in encoder_out["encoder_out"]],
         "encoder_padding_mask": [x.index_select(0, rows) for x in encoder_out["encoder_padding_mask"]],
@@ -185,24 +185,24 @@ class FwpDecoder(TransformerDecoderBase):
         *args,
         **kwargs,
     ):
-        """Decodes, without waiting for the device, from an encoder's output that holds each source once."""
+        """Decodes from an encoder's output that contains each source once, without waiting for the device."""
         if encoder_out is not None and (rows := encoder_out.get("rows")):
             if incremental_state is None or self._writes_source:
                 encoder_out = _of_each_row(encoder_out, rows[0].flatten())
             else:
                 states.hand_rows(incremental_state, rows[0])
-        # fairseq asks the device whether there are pads, unless this is set: then they are masked unasked.
+        # Unless this is set, fairseq asks the device whether there is padding; if it is set, padding is always masked.
         self.cross_self_attention = self._writes_source or incremental_state is not None
         return super().extract_features(prev_output_tokens, encoder_out, incremental_state, *args, **kwargs)
 
     def buffered_future_mask(self, tensor: Tensor) -> Tensor | None:
-        """Returns the mask of later positions, or None if no layer reads it: it takes T x T numbers."""
+        """Returns the T x T mask of later positions, or None if no layer reads it."""
         if any(not isinstance(getattr(layer, "self_attn", None), SiteAttention) for layer in self.layers.children()):
             return super().buffered_future_mask(tensor)
         return None
 
     def reorder_incremental_state_scripting(self, incremental_state: dict, new_order: Tensor) -> None:
-        """Reorders the attention of each layer; fairseq looks for it among all modules in every step."""
+        """Reorders the attention of each layer, instead of searching all modules in every step like fairseq."""
         for layer in self.layers.children():
             for name in ("self_attn", "encoder_attn"):
                 if (attention := getattr(layer, name, None)) is not None:
@@ -211,7 +211,7 @@ class FwpDecoder(TransformerDecoderBase):
 
 @register_model("fwp_transformer", dataclass=FwpTransformerConfig)
 class FwpTransformer(TransformerModelBase):
-    """Encoder-decoder Transformer with fast weights; see ``fwp archs fwp_transformer`` for every flag."""
+    """An encoder-decoder Transformer with fast weights; ``fwp archs fwp_transformer`` lists every flag."""
 
     def __init__(self, cfg, encoder, decoder):
         super().__init__(cfg, encoder, decoder)
@@ -235,12 +235,12 @@ class FwpTransformer(TransformerModelBase):
         return model
 
     def set_beam_size(self, beam_size: int) -> None:
-        """Declares that a search keeps so many hypotheses of each sentence next to each other."""
+        """Sets the number of adjacent hypotheses per sentence in a search."""
         self.encoder.beam = beam_size
 
     @property
     def full_context_alignment(self) -> bool:
-        """Returns True if alignments need one more pass over the translation, because steps give no weights."""
+        """Returns True if alignments need another pass over the translation, because steps return no weights."""
         attentions = [getattr(layer, "encoder_attn", None) for layer in self.decoder.layers.children()]
         return not all(attention is None or attention.shows_weights_in_steps for attention in attentions)
 

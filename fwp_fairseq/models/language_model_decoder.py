@@ -1,4 +1,4 @@
-"""The decoder of language models reads a text at once, step by step, or in segments with carried state."""
+"""The decoder of language models, which reads a text at once, step by step, or in segments with a carried state."""
 
 from fairseq.modules import LearnedPositionalEmbedding
 from torch import Tensor, nn
@@ -28,19 +28,20 @@ class FwpLanguageModelDecoder(FwpDecoder):
         offsets: Tensor | None = None,
         **kwargs,
     ):
-        """Adds two arguments for segments of streams to fairseq's call.
+        """Reads tokens as fairseq's decoder does, or as the next segments of streams.
 
         Args:
-            prev_output_tokens: (B, T), row b the next T tokens of stream b, padded on the right.
-            segment: says how to read them and holds the carried state; None for a text that is read at once.
-            offsets: (B,), tokens of the stream before this segment. A row with offset 0 begins with nothing written.
+            prev_output_tokens: (B, T); row b contains the next T tokens of stream b, padded on the right.
+            segment: how to read them, with the carried state; None for a text that is read at once.
+            offsets: (B,), number of tokens of each stream before this segment. A row with offset 0 starts from an empty
+                state.
 
         Returns:
             fairseq's ``(x, extra)``. The state at the end of the segment is in ``segment.state``.
 
         Raises:
-            ValueError: the feature map resamples its projection for each update, and cannot read what an earlier one
-                wrote.
+            ValueError: the feature map resamples its projection for each update, and cannot read what was written with
+                an earlier one.
         """
         if segment is None:
             return super().forward(prev_output_tokens, encoder_out, incremental_state, features_only, **kwargs)
@@ -51,7 +52,7 @@ class FwpLanguageModelDecoder(FwpDecoder):
         return x if features_only else self.output_layer(x), {"attn": [None]}
 
     def max_positions(self) -> int:
-        """Returns fairseq's limit; practically none for a model without positions and softmax attention."""
+        """Returns fairseq's limit, or practically none for a model without positions and softmax attention."""
         bounded = all(map(_carries, self.layers.children()))
         return _UNLIMITED if bounded and self.embed_positions is None else super().max_positions()
 
@@ -65,7 +66,7 @@ class FwpLanguageModelDecoder(FwpDecoder):
                 )
 
     def _embed(self, tokens: Tensor) -> Tensor:
-        """Returns the input of the first layer, (B, T, C), as fairseq's decoder computes it."""
+        """Computes the input of the first layer, (B, T, C), like fairseq's decoder."""
         x = self.embed_scale * self.embed_tokens(tokens.contiguous())
         if self.quant_noise is not None:
             x = self.quant_noise(x)

@@ -1,4 +1,4 @@
-"""Measures the lengths of both sides of a training set for rotary positions of cross-attention."""
+"""Measures the total source and target length of a training set for rotary positions of cross-attention."""
 
 from typing import Any
 
@@ -12,8 +12,8 @@ from ..modules.rotary import CrossPositions
 def measure_lengths_before_training(model: nn.Module, task: Any) -> None:
     """Lets the task of a model with such positions measure the training set before the first update.
 
-    The whole set is measured, so that all processes find the same, whatever the order of batches. What a checkpoint has
-    measured stays: a model that is trained on, also with other data, keeps its positions.
+    The whole set is measured, so that all processes get the same result for any order of batches. Lengths in a
+    checkpoint are kept: a model that is trained further, even with other data, keeps its positions.
     """
     begin = getattr(task, "begin_epoch", None)
     if begin is None or not any(isinstance(module, CrossPositions) for module in model.modules()):
@@ -27,10 +27,10 @@ def measure_lengths_before_training(model: nn.Module, task: Any) -> None:
 
 
 def measure_lengths(model: nn.Module, task: Any) -> None:
-    """Gives positions that are not measured yet the number of source and target tokens in ``task``'s training set.
+    """Sets unmeasured positions to the number of source and target tokens in the training set of ``task``.
 
     Raises:
-        ValueError: the training set does not tell the lengths of both sides.
+        ValueError: the training set does not provide the lengths of both sides.
     """
     unmeasured = [module for module in model.modules() if isinstance(module, CrossPositions)]
     unmeasured = [module for module in unmeasured if not module.lengths.any()]

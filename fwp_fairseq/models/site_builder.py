@@ -1,4 +1,4 @@
-"""Builds the attention of each site of a Transformer, as its flags say."""
+"""Builds the attention of each site of a Transformer from its flags."""
 
 from fairseq.models.transformer import TransformerConfig
 from torch import nn
@@ -10,7 +10,7 @@ from ..options import OPTIONS
 
 
 def refuse_heads(side: str, embed_dim: int, heads: int) -> None:
-    """Raises ValueError unless the heads can share the width; ``side`` is the first word of the flag that it names."""
+    """Raises ValueError unless the heads can share the width; ``side`` is the first word of the flag in the message."""
     if heads < 1 or embed_dim % heads:
         raise ValueError(f"--{side}-attention-heads {heads}: expected a divisor of the model's width, {embed_dim}")
 
@@ -21,7 +21,7 @@ def build_attention(
     """Builds the attention of a site; returns None if the flags choose fairseq's own softmax attention.
 
     Args:
-        layer: fairseq's layer, which has the settings of quantisation noise.
+        layer: fairseq's layer, from which the settings of quantisation noise are taken.
         embed_dim: width of the layer.
         cfg: the options of the model.
         site: ``encoder``, ``decoder`` or ``cross``.

@@ -1,4 +1,4 @@
-"""Transformer-XL, the paper's baseline with a memory of the text before a segment, and its architectures."""
+"""Transformer-XL, the paper's baseline with a memory of earlier segments, and its architectures."""
 
 from dataclasses import dataclass, field
 from functools import partial
@@ -17,22 +17,22 @@ from .language_model_decoder import FwpLanguageModelDecoder
 
 @dataclass
 class TransformerXlConfig(vanilla.TransformerLanguageModelConfig):
-    """Options of fairseq's transformer_lm, and the length of the memory."""
+    """All options of fairseq's transformer_lm, and the length of the memory."""
 
     mem_len: int = field(
         default=150,
-        metadata={"help": "tokens before a segment whose layer inputs are remembered; may differ in evaluation"},
+        metadata={"help": "number of earlier tokens whose layer inputs are kept as memory; may differ in evaluation"},
     )
     no_token_positional_embeddings: bool = field(
-        default=False, metadata={"help": "changes nothing: Transformer-XL has no absolute positions"}
+        default=False, metadata={"help": "has no effect, because Transformer-XL has no absolute positions"}
     )
 
 
 class TransformerXlLayer(TransformerDecoderLayerBase):
-    """fairseq's decoder layer with relative attention, which can also go on from a memory.
+    """fairseq's decoder layer with relative attention, which can also read a memory.
 
-    The memory holds the inputs of the layer, before its norm if that comes first. It is passed as tensors, so that
-    activation checkpointing sees them.
+    The memory contains the inputs of the layer, before its norm if the norm comes first. It is passed as tensors, so
+    that activation checkpointing sees them.
     """
 
     def build_self_attention(self, embed_dim, cfg, add_bias_kv=False, add_zero_attn=False):
@@ -47,11 +47,11 @@ class TransformerXlLayer(TransformerDecoderLayerBase):
         )
 
     def forward(self, x, *args, state_inputs: Tensor | None = None, state_length: Tensor | None = None, **kwargs):
-        """Takes the parts of a :class:`Remembered`, if any, beside fairseq's arguments.
+        """Runs the layer, with the tensors of a :class:`Remembered`, if given.
 
         Returns:
-            ``(x, None, inputs, length)`` with the memory after the last position if there is one, else fairseq's
-            result. Rows with pads have no memory afterwards that could be read: their streams have ended.
+            ``(x, None, inputs, length)`` with the memory after the last position if a memory was given, else fairseq's
+            result. The memory of rows with padding cannot be read afterwards, because their streams have ended.
         """
         inputs, length = state_inputs, state_length
         if inputs is None:
@@ -83,7 +83,7 @@ class TransformerXlDecoder(FwpLanguageModelDecoder):
 
 @register_model("transformer_xl_lm", dataclass=TransformerXlConfig)
 class TransformerXlLanguageModel(vanilla.TransformerLanguageModel):
-    """Transformer-XL of Dai et al. 2019; see ``fwp archs transformer_xl_lm`` for every flag."""
+    """Transformer-XL (Dai et al. 2019); ``fwp archs transformer_xl_lm`` lists every flag."""
 
     @classmethod
     def build_model(cls, args, task):
