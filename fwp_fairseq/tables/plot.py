@@ -6,11 +6,13 @@ plot as JSON, so that it can be compared with the records whichever version of m
 
 import json
 import re
+from collections.abc import Collection
 from dataclasses import asdict, dataclass, field
 from textwrap import fill
 
 FORMATS = ("png", "svg", "pdf")
-UPRIGHT = 7  # names below an axis; more are turned
+AXIS = 72  # characters of upright names below an axis, all together; longer ones are turned
+_UPRIGHT = 7  # of these names; more are turned
 _AT_LINES = 14  # lines of text in names that stand at the lines of the plot; if there are more, there is a legend
 _WIDEST = 30  # characters in each of them
 _NEAR = 0.75  # of the width: names of points further to the right stand beside the axes
@@ -219,9 +221,14 @@ def _move_apart(figure, names: list) -> None:
         name.set_position((8, (middle - old) * 72 / figure.dpi))
 
 
+def are_turned(names: Collection[str]) -> bool:
+    """Tells whether names below an axis are turned, because they are many or a line of one is wider than its place."""
+    return len(names) > _UPRIGHT or any(len(line) > AXIS // len(names) for name in names for line in name.splitlines())
+
+
 def _lines_of_names(plot: Plot) -> float:
     """Counts the lines of text of the names below the axis, less the one that numbers take."""
-    if len(plot.names) > UPRIGHT:
+    if are_turned(plot.names):
         return max(len(line) for name in plot.names for line in name.splitlines()) / 2.5
     return max((name.count("\n") for name in plot.names), default=0)
 
@@ -308,7 +315,6 @@ def _set_scales(plot: Plot, axes) -> None:
     if plot.log_x == 2:
         axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
     if plot.names:
-        turned = 90 if len(plot.names) > UPRIGHT else 0
-        axes.set_xticks([*plot.names.values()], [*plot.names], rotation=turned)
+        axes.set_xticks([*plot.names.values()], [*plot.names], rotation=90 if are_turned(plot.names) else 0)
     axes.minorticks_off()
     axes.set_ylim(*plot.y_range)

@@ -3,7 +3,7 @@
 from collections import Counter
 from textwrap import fill
 
-from .plot import UPRIGHT, Line, Plot, Series
+from .plot import AXIS, Line, Plot, Series, are_turned
 
 AXES = {
     "d_dot": "features of each head; softmax and models with several widths are horizontal lines",
@@ -14,7 +14,7 @@ AXES = {
 # fairseq prints both to the base 2. The former is what the training minimises, with label smoothing if it has it.
 _LOSS, _NLL = "validation loss of the criterion, bits per token", "validation: -log2 p(token), bits"
 _SCORES = (("bleu", "BLEU"), ("valid_bleu", "validation BLEU"), ("valid_loss", _LOSS))
-_AXIS, _TURNED = 72, 40  # characters below an axis, and of a line of a name that is turned
+_TURNED = 40  # characters of a line of a name that is turned
 
 
 def plot(rows: list[dict], axis: str | None = None) -> Plot:
@@ -69,12 +69,22 @@ def _over_d_dot(labelled: list[tuple[str, dict]]) -> Plot:
 
 def _over_attention(labelled: list[tuple[str, dict]]) -> Plot:
     title, shown = _scored(labelled)
-    names, width = {}, _AXIS // len(shown) if len(shown) <= UPRIGHT else _TURNED
-    for place, (label, row, _) in enumerate(shown, 1):
-        text = label if row["d_dot"] is None else f"{label}, d_dot {row['d_dot']}"
-        names[fill(text if text not in names else f"{text}, {row['name']}", width)] = place
+    texts = [label if row["d_dot"] is None else f"{label}, d_dot {row['d_dot']}" for label, row, _ in shown]
+    alike = Counter(texts)
+    texts = [
+        f"{text}, {row['name']}" if alike[text] > 1 else text for text, (_, row, _) in zip(texts, shown, strict=True)
+    ]
+    names = [fill(text, AXIS // len(texts), break_long_words=False) for text in texts]
+    if are_turned(names):
+        names = [fill(text, _TURNED) for text in texts]
     points = {place: point for place, (_, _, point) in enumerate(shown, 1)}
-    return Plot(x="", y=title, series=[Series(title, title, points, joined=False)], names=names, log_x=0)
+    return Plot(
+        x="",
+        y=title,
+        series=[Series(title, title, points, joined=False)],
+        names=dict(zip(names, points, strict=True)),
+        log_x=0,
+    )
 
 
 def _over_updates(labelled: list[tuple[str, dict]]) -> Plot:

@@ -136,6 +136,9 @@ def test_names_below_an_axis_do_not_overlap_and_lines_have_colours_of_their_own(
         assert axes.bbox.height > 0.5 * 4.2 * figure.dpi
         assert len({to_rgba(line.get_color()) for line in axes.lines}) == len(axes.lines)
 
+    words = re.split(r"[\s-]+", sites)
+    for name in plot(rows, "attention").names:  # lines end between words
+        assert re.split(r"[\s-]+", name)[: len(words) - 1] == words[:-1]
     with mock.patch.object(Figure, "savefig", measure):
         for axis in ("attention", "d_dot"):
             draw(plot(rows, axis), "png")
