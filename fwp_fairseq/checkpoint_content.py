@@ -17,6 +17,7 @@ _LONGEST_WALK, _DEEPEST = 1_000_000, 64
 _RESOLVER = re.compile(r"\$\{[^}]*:")
 # What torch says of a class or function that weights_only does not let through.
 _UNSAFE = re.compile(r"(?:GLOBAL|global) (\S+)[^\n]* was not an allowed global|unsupported GLOBAL (\S+)")
+_CAUSE = re.compile(r"WeightsUnpickler error:\s*([^\n]+)")  # which follows advice to read the file without weights_only
 _FEW_LAYERS = 64
 # A number of layers: of an option, or of one in the attention of a site.
 _DEPTH = re.compile(r"(?:layers|depth)=(\d+)(?:,|$)", re.ASCII)
@@ -30,6 +31,8 @@ def why_unreadable(error: Exception) -> str:
     """Says in one line why torch could not read a file; it never runs what the file names."""
     if unsafe := _UNSAFE.search(str(error)):
         return f"reading it would run {printable(unsafe[1] or unsafe[2])}, which no checkpoint of fairseq needs"
+    if cause := _CAUSE.search(str(error)):
+        return printable(cause[1])
     return printable(str(error).partition("\n")[0]) or type(error).__name__
 
 

@@ -95,6 +95,9 @@ def main(argv: list[str] | None = None) -> int:
             if error.name not in _FURTHER:
                 raise
             advice = f"; pip install {_FURTHER[error.name]}"
+        message = str(error)
+        if isinstance(error, OSError) and error.filename is not None and error.strerror:
+            message = f"{error.filename}: {error.strerror}"
         command = f"fwp {name}" if name in COMMANDS else "fwp"
-        print(f"{command}: error: {printable(' '.join(str(error).split()))}{advice}", file=sys.stderr)
+        print(f"{command}: error: {printable(' '.join(message.split()))}{advice}", file=sys.stderr)
         return 2 if isinstance(error, UsageError) else 1

@@ -226,7 +226,9 @@ def _undescribed(cfg: argparse.Namespace) -> list:
 def _changes(before: dict, after: dict, parameters: dict, converted: dict) -> list[str]:
     """Returns one line for each changed flag and each kind of new or dropped parameter, all layers together."""
     changes = [
-        f"--{name.replace('_', '-')}: {before[name]} -> {after[name]}" for name in after if before[name] != after[name]
+        f"--{name.replace('_', '-')}: {'not set' if before[name] is None else before[name]} -> {after[name]}"
+        for name in after
+        if before[name] != after[name]
     ]
     new = [name for name, tensor in converted.items() if tensor is not parameters.get(name) and "." in name]
     dropped = [name for name in parameters if name not in converted]

@@ -28,7 +28,7 @@ def checkpoint_in(path: Path) -> Path:
     if path.is_file():
         return path
     folders = (path, path / "checkpoints")  # the latter is that of `fwp train --out`
-    checkpoints = [path for folder in folders for name in _CHECKPOINTS if (path := folder / name).is_file()]
+    checkpoints = [file for folder in folders for name in _CHECKPOINTS if (file := folder / name).is_file()]
     if not checkpoints:
         raise CommandError(f"{path}: expected a checkpoint, or a folder with one of {', '.join(_CHECKPOINTS)}")
     return checkpoints[0]

@@ -69,8 +69,8 @@ def test_stock_transformer(save, convert, arch, expected, tmp_path):
     assert f"model: {arch} -> {expected}" in printed
     assert [line for line in printed.splitlines() if line.startswith("--")] == [
         "--fwp-feature-map: softmax -> dpfp",
-        "--fwp-d-dot: None -> 32",
-        "--fwp-decoder: None -> update-rule=delta",
+        "--fwp-d-dot: not set -> 32",
+        "--fwp-decoder: not set -> update-rule=delta",
     ]
     assert "new: decoder.layers.*.self_attn.memory.beta_proj.weight (1)" in printed
     assert "dropped: the optimizer's state" in printed and state["optimizer_history"][-1]["num_updates"] == 7
@@ -184,7 +184,7 @@ def test_norms_are_added_kept_and_dropped(save, convert, tmp_path):
     state, printed = convert(path, "--fwp-encoder", "qk-norm=l2", output="l2.pt")
     scales = attention_keys(state, "qk_norm")
     assert scales == {f"encoder.layers.{layer}.self_attn.qk_norm.scale" for layer in (0, 1)}
-    assert "--fwp-encoder: None -> qk-norm=l2" in printed and "qk_norm.scale (2)" in printed
+    assert "--fwp-encoder: not set -> qk-norm=l2" in printed and "qk_norm.scale (2)" in printed
     for name in scales:
         assert torch.equal(state["model"][name], torch.ones(2))
         state["model"][name] += 1

@@ -33,6 +33,21 @@ def test_unknown_command_and_a_package_that_is_missing(fwp, refused, monkeypatch
     assert "no-such-command" in result.err and "d-dot" in result.err
 
 
+def test_a_path_that_is_wrong_is_named_alone(fwp, tmp_path):
+    """And a file that is no checkpoint is not read without torch's protection, as torch advises."""
+    absent, text = tmp_path / "absent", tmp_path / "text.md"
+    result = fwp("bleu", "--hypotheses", absent, "--references", absent)
+    assert (result.status, result.err) == (1, f"fwp bleu: error: {absent}: No such file or directory\n")
+    result = fwp("translate", absent)
+    assert result.err.startswith(f"fwp translate: error: {absent}: expected a checkpoint, or a folder with one of ")
+    text.write_text("# A page\n")
+    result = fwp("convert", "--input", text, "--output", tmp_path / "out.pt", "--fwp-decoder", "delta")
+    assert (
+        result.status == 1 and f"{text}: truncated, or not a checkpoint that can be loaded safely: Unsup" in result.err
+    )
+    assert "weights_only" not in result.err and result.err.count("\n") == 1
+
+
 @pytest.mark.parametrize("closed", ["| :", ">&-", "<&- 2>&-"])
 def test_closed_pipe_or_stream(closed):
     expected = (1, "fwp: error: standard output is closed\n") if closed == ">&-" else (0, "")
@@ -47,7 +62,7 @@ def test_a_full_disk_is_that_of_standard_output(words):
         call = [sys.executable, "-m", "fwp_fairseq", *words.split()]
         done = subprocess.run(call, stdout=full, stderr=subprocess.PIPE, text=True)
     assert done.returncode == 1
-    assert done.stderr.endswith(": error: [Errno 28] No space left on device: 'standard output'\n"), done.stderr
+    assert done.stderr.endswith(": error: standard output: No space left on device\n"), done.stderr
 
 
 def test_width_conversion_imports_no_fairseq():
