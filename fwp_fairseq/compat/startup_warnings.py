@@ -1,7 +1,7 @@
 """Silences start-up warnings about fairseq's own internals, on which a user cannot act.
 
 Symptom: A page of warnings before the first line of a training.
-Cause: fairseq calls hydra, omegaconf and torch in ways that their newer versions advise against.
+Cause: fairseq calls hydra, omegaconf and torch in ways that newer versions of these deprecate.
 Test: tests/fairseq_tools/test_training.py::test_starts_without_warnings
 """
 

@@ -1,7 +1,7 @@
 """Saves digests of the dictionaries in checkpoints, and refuses to open one with other dictionaries.
 
-Symptom: Translations are nonsense, without an error, when the data folder is that of another training.
-Cause: The parameters tell only how many entries the dictionaries had.
+Symptom: Translations are nonsense, without an error, if the data folder is that of another training.
+Cause: The parameters reveal only the number of entries in the dictionaries.
 Test: tests/fairseq_tools/test_checkpoints.py::test_decoding_with_another_dictionary_is_refused
 """
 

@@ -1,7 +1,7 @@
 """Makes an architecture's name in a Hydra configuration mean what it means to --arch.
 
 Symptom: fairseq-hydra-train with ``model: {_name: ARCHITECTURE}`` builds a model of the base size.
-Cause: It takes only the model from this name, with the model's own defaults.
+Cause: It uses only the model class of this name, with the defaults of that class.
 Test: tests/fairseq_tools/test_hydra.py::test_documented_commands
 """
 

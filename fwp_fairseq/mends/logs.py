@@ -1,7 +1,7 @@
 """fairseq-eval-lm and fairseq-validate print their results on standard output, without lines for debugging.
 
-Symptom: ``fairseq-eval-lm ... | tee eval.log`` leaves an empty file, and lines of DEBUG appear.
-Cause: fairseq sets up a log on standard error while it is imported, and what a tool sets up then has no effect.
+Symptom: ``fairseq-eval-lm ... | tee eval.log`` leaves an empty file, and DEBUG lines appear.
+Cause: fairseq sets up logging to standard error when it is imported, so what a tool sets up later has no effect.
 Test: tests/fairseq_tools/test_language_model.py::test_documented_evaluation
 """
 

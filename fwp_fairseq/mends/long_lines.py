@@ -1,7 +1,7 @@
 """Names every flag that a longer sentence needs; fairseq names the one that leaves it out.
 
-Symptom: A sentence that is too long ends the command, and the advice is to leave it out.
-Cause: fairseq names the flag that skips such sentences, and none that makes room for them.
+Symptom: A sentence that is too long ends the command, and the message advises to leave it out.
+Cause: fairseq names the flag that skips such sentences, but not the flag that allows them.
 Test: tests/mends/test_long_lines.py::test_the_flags_that_a_longer_line_needs_are_those_of_the_task
 """
 

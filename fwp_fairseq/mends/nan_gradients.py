@@ -1,7 +1,7 @@
 """Lets a training whose gradients become NaN end with an error that says when, why and what to change.
 
 Symptom: StopIteration when gradients become NaN.
-Cause: Torch's backward hooks, by which fairseq looks for the NaN, take no module that returns a dictionary.
+Cause: fairseq searches for the NaN with torch's backward hooks, which do not accept modules that return a dictionary.
 Test: tests/fairseq_tools/test_nan_gradients.py::test_nan_names_the_update_and_what_to_change
 """
 

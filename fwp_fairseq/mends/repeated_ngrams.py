@@ -1,7 +1,7 @@
 """--no-repeat-ngram-size compares the pieces that a hypothesis has, and not the pads behind them; 1 repeats none.
 
-Symptom: --no-repeat-ngram-size N changes nothing on a CPU.
-Cause: fairseq compares the end of the buffer in which a hypothesis grows, not of the hypothesis itself.
+Symptom: --no-repeat-ngram-size N has no effect on a CPU.
+Cause: fairseq compares the end of the buffer in which a hypothesis grows, instead of the end of the hypothesis.
 Test: tests/fairseq_tools/test_generation.py::test_prefix_is_kept_and_no_two_pieces_are_repeated
 """
 

@@ -1,8 +1,8 @@
 """Saves what a resumed training needs, beyond what fairseq saves, to end as an uninterrupted one does.
 
-Symptom: A resumed training ends otherwise with reduce_lr_on_plateau, --force-anneal, --fp16, --bf16 and --patience.
-Cause: fairseq saves no counters of plateau, loss scale and early stopping, no rate with which an epoch began, and no
-parameters in single precision.
+Symptom: A resumed training ends differently with reduce_lr_on_plateau, --force-anneal, --fp16, --bf16 and --patience.
+Cause: fairseq does not save the counters of plateau, loss scale and early stopping, the learning rate at the start of
+an epoch, or the parameters in single precision.
 Test: tests/mends/test_resumed_counters.py::test_parameters_and_loss_scale_are_those_of_an_uninterrupted_training
 """
 

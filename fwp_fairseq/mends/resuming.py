@@ -1,7 +1,7 @@
 """Makes a resumed training see the batches of an uninterrupted one, and lets a finished one make no further update.
 
 Symptom: A resumed training sees some sentences twice and others not at all, and makes an update after --max-update.
-Cause: fairseq draws its batches anew from the epoch in which a session begins, and checks limits after an update only.
+Cause: fairseq draws its batches again from the epoch in which a session begins, and checks limits only after an update.
 Test: tests/fairseq_tools/test_training.py::test_resumed_run_is_bit_identical
 """
 

@@ -1,7 +1,8 @@
 """Names file and line of a text that is not UTF-8, leaves out a byte order mark, and writes UTF-8 in any locale.
 
-Symptom: fairseq-preprocess ends with "negative seek position"; under LC_ALL=C every command with UnicodeEncodeError.
-Cause: fairseq steps back without end from a byte that begins no character, and prints in the locale's encoding.
+Symptom: fairseq-preprocess ends with "negative seek position"; under LC_ALL=C every command ends with
+UnicodeEncodeError.
+Cause: fairseq steps back endlessly from a byte that begins no character, and prints in the encoding of the locale.
 Test: tests/mends/test_text_encoding.py::test_a_bad_line_is_named_wherever_reading_begins
 """
 
