@@ -95,8 +95,7 @@ def load_and_step(load, cfg, trainer, **kwargs):
         _stopping().update(extra_state.get("early_stopping", {}))
     # fairseq saves the end of an epoch before the schedule has seen the loss of its validation.
     ended = extra_state and not extra_state["train_iterator"].get("iterations_in_epoch")
-    goes_on = trainer.get_num_updates() and not cfg.reset_lr_scheduler
-    if ended and goes_on and isinstance(trainer.lr_scheduler, ReduceLROnPlateauLRSchedule):
-        trainer.lr_step(iterator.epoch - 1)  # without a loss it sets the epoch
+    if ended and trainer.get_num_updates() and not cfg.reset_lr_scheduler:
+        trainer.lr_step(iterator.epoch - 1)  # without a loss a plateau's schedule sets the epoch
         trainer.lr_step(iterator.epoch - 1, extra_state.get("val_loss"))
     return extra_state, iterator

@@ -155,8 +155,9 @@ class Training:
 
 
 def rates(name, options, stops=()):
-    """Returns the rate of each update of a training that is interrupted after each of these updates."""
+    """Returns the rates of a training that is interrupted after each of these updates, and its last state."""
     training, found = Training(name, options), []
+    training.lr_step(1)
     for epoch, loss in enumerate(LOSSES, 1):
         training.begin_epoch(epoch)
         for _ in range(UPDATES):
@@ -166,7 +167,7 @@ def rates(name, options, stops=()):
                 training = training.resumed(epoch, loss)
         if training.updates not in stops:
             training.lr_step(epoch, loss)
-    return found
+    return [*found, training.lr_scheduler.state_dict()]
 
 
 @pytest.mark.parametrize("name", SCHEDULES)
@@ -179,9 +180,9 @@ def test_rates_are_those_of_an_uninterrupted_training_with_every_flag(monkeypatc
     optional = [flag for flag in SCHEDULES[name] if usual(name)[flag] != "???" and flag != "decay_steps"]
     for left_out in ((), *((flag,) for flag in optional)):
         expected = rates(name, without(*left_out))
-        for stop in range(1, len(LOSSES) * UPDATES):
+        for stop in range(1, len(LOSSES) * UPDATES + 1):
             assert rates(name, without(*left_out), [stop]) == expected, (left_out, stop)
-        assert rates(name, without(*left_out), range(len(LOSSES) * UPDATES)) == expected, left_out
+        assert rates(name, without(*left_out), range(len(LOSSES) * UPDATES + 1)) == expected, left_out
     for flag in optional:  # if not in all, it changes the rate where another flag is left out
         assert any(rates(name, without(flag, x)) != rates(name, without(x)) for x in (None, *optional)), flag
 
