@@ -113,7 +113,7 @@ class FastWeightAttention(MemoryAttention):
         written = x if source is None else source
         self.check_input("source", written, self.source_dim)
         self.check_mask(key_padding_mask, written)
-        held, history = self.split_state(state, len(x))
+        held, history = self.split_state(state, x.shape[0])
         out, held = self.memory(
             "attend",
             self.queries(x, key_padding_mask if source is None else None, history),
@@ -132,7 +132,7 @@ class FastWeightAttention(MemoryAttention):
             raise ValueError("read is for attention with a state, which passes = 'both-ways' has not")
         self.check_input("x", x, self.embed_dim)
         # This calls the module with an empty source, so that hooks that prepare its parameters run.
-        nothing = x.new_empty(len(x), 0, self.source_dim)
+        nothing = x.new_empty(x.shape[0], 0, self.source_dim)
         return self(x, nothing, state=state, return_state=False)[0]
 
     def step(self, x: Tensor, state: State | None = None) -> tuple[Tensor, State]:

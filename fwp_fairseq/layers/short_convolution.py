@@ -59,7 +59,7 @@ class ShortConvolution(nn.Conv1d):
         (size,) = self.kernel_size
         if not self.causal:
             return self._convolved(x), None
-        before = x.new_zeros(len(x), size - 1, x.shape[2]) if before is None else before.to(x.dtype)
+        before = x.new_zeros(x.shape[0], size - 1, x.shape[2]) if before is None else before.to(x.dtype)
         wide, after = torch.cat([before, x], 1), None
         if pads is None or not x.shape[1]:
             after = wide[:, x.shape[1] :]

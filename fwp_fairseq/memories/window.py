@@ -111,7 +111,7 @@ class Window(Memory):
 
     def attend(self, q, k, v, parts: Parts, *, key_padding_mask=None, state=None, return_state=False):
         if not q.shape[1]:
-            return v, (state or self.empty_state(len(q), q)) if return_state else None
+            return v, (state or self.empty_state(q.shape[0], q)) if return_state else None
         with without_autocast(q):
             order = None
             if not _pads_are_behind(key_padding_mask):  # sort positions so, and sort the outputs back
@@ -134,7 +134,7 @@ class Window(Memory):
             last = count + before - self.size + torch.arange(self.size, device=k.device)
         if state is not None:
             missing = state.present == 0
-            absent = torch.cat([missing, missing.new_zeros(len(k), length) if absent is None else absent], 1)
+            absent = torch.cat([missing, missing.new_zeros(k.shape[0], length) if absent is None else absent], 1)
             k, v = torch.cat([state.k.to(k.dtype), k], 1), torch.cat([state.v.to(v.dtype), v], 1)
         return _Positions(k, v, absent, last)
 
@@ -179,7 +179,7 @@ class Window(Memory):
             k, v = (_ordered(x, last.clamp(min=0)).masked_fill(~there[..., None, None], 0) for x in (k, v))
             present = present.gather(1, last.clamp(min=0)) * there
         if W is None:
-            W = k.new_zeros(len(k), *self.state_shapes().W, dtype=kind)
+            W = k.new_zeros(k.shape[0], *self.state_shapes().W, dtype=kind)
         return WindowState(k.to(kind), v.to(kind), present, W)
 
     def read_window(self, q: Tensor, k: Tensor, v: Tensor, sums: Tensor | None, **options: Tensor | None) -> Tensor:
@@ -260,5 +260,5 @@ def _pads_are_behind(mask: Tensor | None) -> bool:
 
 def _ordered(x: Tensor, order: Tensor) -> Tensor:
     """Arranges the positions of each row of x (B, L, ...) by the indices ``order`` (B, L')."""
-    first = torch.arange(len(x), device=x.device)[:, None] * x.shape[1]
+    first = torch.arange(x.shape[0], device=x.device)[:, None] * x.shape[1]
     return x.flatten(0, 1).index_select(0, (order + first).flatten()).unflatten(0, order.shape)

@@ -33,7 +33,7 @@ class WindowCache:
     @classmethod
     def empty(cls, size: int, k: Tensor) -> "WindowCache":
         """Returns an empty cache for a window of ``size`` positions and keys like k (R, 1, H, d_key)."""
-        cache = cls(k.new_zeros(size, len(k), k.shape[2], 2 * k.shape[3]), k.new_empty(0, dtype=torch.int32))
+        cache = cls(k.new_zeros(size, k.shape[0], k.shape[2], 2 * k.shape[3]), k.new_empty(0, dtype=torch.int32))
         cache.places = cache._every_place()
         return cache
 
@@ -94,7 +94,7 @@ class WindowCache:
             self.written = self.written + (1 if pads is None else ~pads[:, 0])
             self.count += 1
             return
-        entry, rows, d_key = self.count % size, len(k), k.shape[3]
+        entry, rows, d_key = self.count % size, k.shape[0], k.shape[3]
         self.kv[entry, :rows, :, :d_key] = k[:, 0]
         self.kv[entry, :rows, :, d_key:] = v[:, 0]
         first = entry * stored

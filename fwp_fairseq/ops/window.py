@@ -73,7 +73,7 @@ def _check(q, k, v, sums, u, bias, size: int, key_padding_mask, places) -> None:
     stored, positions = k.shape[:2]
     if places is not None:
         check_tensor("read_window", "places", places, None, v.device)
-        if places.dtype != torch.int32 or places.dim() != 2 or len(places) != batch:
+        if places.dtype != torch.int32 or places.dim() != 2 or places.shape[0] != batch:
             fail("read_window", "places", f"{places.dtype} {tuple(places.shape)}", f"torch.int32 ({batch}, S)")
         positions = places.shape[1]
     rows = (batch, positions, heads, d) if places is None else (stored, 1, heads, d)

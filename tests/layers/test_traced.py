@@ -63,6 +63,19 @@ def test_an_exported_step_is_saved_and_opened(kind, tmp_path):
 
 @every_kind
 @torch.no_grad()
+def test_an_exported_layer_takes_other_batches(kind):
+    layer, x = build(kind).eval(), inputs()
+    rows = torch.export.Dim("rows", min=2, max=64)
+    graph = torch.export.export(layer, (x,), dynamic_shapes={"x": {0: rows}}).module()
+    for copies in (1, 5):
+        batch = x.repeat(copies, 1, 1)
+        (found, state), (wanted, expected) = graph(batch), layer(batch)
+        torch.testing.assert_close(found, wanted)
+        torch.testing.assert_close(tuple(state or ()), tuple(expected or ()))
+
+
+@every_kind
+@torch.no_grad()
 def test_a_graph_is_right_for_other_pads(kind):
     layer, x = build(kind).eval(), inputs()
     graph = make_fx(lambda x, pads: layer(x, key_padding_mask=pads)[0])(x, torch.zeros(BATCH, LENGTH, dtype=torch.bool))

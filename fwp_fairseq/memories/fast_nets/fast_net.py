@@ -151,7 +151,7 @@ class FastNet(Memory):
         with without_autocast(v):
             parts = {name: part.to(kind) for name, part in parts.items()}
             if self.feedback is not None:
-                state = self.empty_state(len(v), v) if state is None else state
+                state = self.empty_state(v.shape[0], v) if state is None else state
                 state = self.State(*(None if x is None else x.to(kind) for x in state))
                 out, state = self._advance_with_feedback(pads, parts, state)
             else:
