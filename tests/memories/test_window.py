@@ -144,7 +144,6 @@ def test_sums_over_a_long_text_are_more_than_float16_can_hold():
     "causal, options, named",
     [
         (False, {}, ("window",)),
-        (True, {"window": 0}, ("window",)),
         (True, {"update_rule": "delta"}, ("window", "update_rule")),
         (True, {"update_rule": "gated"}, ("window", "update_rule")),
         (True, {"normalizer": "l2"}, ("window", "normalizer")),

@@ -104,6 +104,7 @@ CONTRADICTIONS = {
     ),
     "no-such-backend": ({"fwp_backend": "referenc"}, ("--fwp-backend referenc: expected one of auto, native",)),
     "width-that-is-no-number": ({"fwp_d_dot": "x"}, ("--fwp-d-dot x: expected a whole number",)),
+    "window-of-no-position": ({"fwp_decoder": "elu,window=0"}, ("window=0: expected a whole number from 1 on",)),
     "negative-width": ({"fwp_decoder": "d-dot=-96"}, ("d-dot=-96: expected a whole number from 1 on",)),
     "no-heads": ({"encoder_attention_heads": 0}, ("--encoder-attention-heads 0: expected a divisor",)),
     "cross-self-attention": (
