@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable
 from ..text import duration
 
 SAY_EVERY_SECONDS = 60
+_TIME_IS_OVER = "Stopping training due to cumulative_training_time"  # as fairseq-train says at --stop-time-hours
 _RECORD = re.compile(r"\| INFO \| (train_inner|train|valid) \| (\{.*\})\s*$")
 
 
@@ -38,18 +39,21 @@ class Progress:
     """Says a line for each epoch, and once a minute within it, with the remaining time.
 
     It counts the updates of the whole training, including those of earlier sessions. With ``max_epoch`` the total is
-    unknown until the first record, which relates updates to (fractions of) epochs. 0 is no limit.
+    unknown until the first record, which relates updates to (fractions of) epochs. 0 is no limit. ``updates`` counts
+    those so far, and ``time_is_over`` tells that --stop-time-hours ends the training.
     """
 
     def __init__(self, max_epoch: int, max_update: int, say: Callable[[str], object], clock=time.monotonic):
         self.max_epoch, self.max_update = max_epoch, max_update
         self.say, self.clock, self.said = say, clock, clock()
         self.total = max_update or None
+        self.updates, self.time_is_over = 0, False
         self.begin: tuple[float, int] | None = None
         self.validation = ""
 
     def line(self, text: str) -> None:
         """Reads a line of the log."""
+        self.time_is_over |= _TIME_IS_OVER in text
         kind, record = parse(text) or ("", {})
         if kind == "valid":
             names = {"valid_loss": ("loss", ".3f"), "valid_bleu": ("BLEU", ".2f")}
@@ -59,7 +63,7 @@ class Progress:
             self._training(kind, record)
 
     def _training(self, kind: str, record: dict[str, float]) -> None:
-        updates = int(record.get("num_updates", record.get("train_num_updates", 0)))
+        updates = self.updates = int(record.get("num_updates", record.get("train_num_updates", 0)))
         epoch = record.get("update", record.get("epoch", 1))  # within an epoch, a fraction
         if self.max_epoch and updates and epoch > 0:
             total = round(self.max_epoch * updates / epoch)

@@ -94,13 +94,24 @@ class Training:
     def translations(self, language: str) -> Path:
         return self.folder / f"translations.{language}"
 
-    def run(self) -> None:
-        lengths, path = lengths_of(self.words), self.folder / "train.log"
-        commands.show(self.words)
+    def run(self, most: int | None = None) -> int | None:
+        """Trains, with at most so many updates.
+
+        Returns the number that were made if its time ended the training, to which a comparison has to keep, else
+        ``most``.
+        """
+        words = self.words if most is None else [*self.words, "--max-update", str(most)]
+        lengths, path = lengths_of(words), self.folder / "train.log"
+        progress = Progress(lengths.max_epoch, lengths.max_update, say)
+        commands.show(words)
         with open(path, "a", encoding="utf-8") as log:
-            status = commands.follow(self.words, log, Progress(lengths.max_epoch, lengths.max_update, say))
+            status = commands.follow(words, log, progress)
         if status:
             raise CommandError(f"fairseq-train ended with status {status}; {commands.ending(path)}")
+        if not (progress.time_is_over and progress.updates < lengths.max_update):
+            return most
+        say(f"the time is over: {progress.updates:,} of {lengths.max_update:,} updates were made")
+        return progress.updates
 
 
 def _without_attention(flags: list[str]) -> list[str]:
@@ -188,8 +199,9 @@ def run(args) -> int:
             vocabulary = beginning and vocabulary_of(beginning[0], beginning[1], corpus.languages)
             prepared.make(args.vocabulary, vocabulary, "--out" if data == out else "--data", say)
         trainings = _trainings(args, prepared, out, beginning)
+        most = None
         for training in trainings:
-            training.run()
+            most = training.run(most)
             _score(args, corpus, out, training)
         _conclude(args, corpus, out, trainings)
     return 0
@@ -252,11 +264,10 @@ def _trainings(args, prepared: Prepared, out: Path, beginning) -> list[Training]
         command = words(out, model, flags, updates)
         if updates < lengths.max_update:
             shortened = f"; {lengths.max_update:,} without --minutes"
-    time = f"about {duration(updates * seconds)}, {seconds:.2f} s an update" if seconds else "not measured"
-    say(
-        f"  updates   {updates:,} of at most {lengths.max_tokens:,} tokens{shortened}"
-        f"\n  time      {time}, of each training"
-    )
+    time = "not measured"
+    if seconds:
+        time = f"about {duration(updates * seconds)}, {seconds:.2f} s an update, of each training"
+    say(f"  updates   {updates:,} of at most {lengths.max_tokens:,} tokens{shortened}\n  time      {time}")
     trainings = [Training(out, command)]
     if args.baseline:
         folder = _made(out / BASELINE, "--out")

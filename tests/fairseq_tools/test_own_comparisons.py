@@ -6,7 +6,8 @@ import re
 import shutil
 import subprocess
 
-from fwp_fairseq.cli.train import _without_attention
+from fwp_fairseq.cli import commands
+from fwp_fairseq.cli.train import Training, _without_attention, lengths_of
 from tests.fairseq_tools.conftest import ENVIRONMENT
 from tests.fairseq_tools.test_own_texts import run, texts  # noqa: F401  (a fixture)
 from tests.full_disk import full_disk
@@ -125,6 +126,27 @@ def test_what_valid_and_test_lose_is_said_before_the_training(tools, texts):  # 
     assert done.returncode == 0, done.stderr  # the flags that the error names are enough
     short = run(tools, texts, "--max-update", 1, "--", *flags[:4], "--max-tokens", "100")
     assert short.returncode == 1 and "more than a batch of --max-tokens 100; expected --max-tokens" in short.stderr
+
+
+def test_a_baseline_makes_as_many_updates_as_minutes_allowed_the_other(monkeypatch, tmp_path, capsys):
+    """The time of an update is measured before, when the machine may have had less to do."""
+    calls = []
+
+    def follow(words, log, progress):
+        calls.append(words)
+        progress.line('| INFO | train | {"epoch": 1, "train_num_updates": "15", "train_loss": "9.1"}')
+        if len(calls) < 3:
+            over = "cumulative_training_time: 0.04 > stop_time_hours: 0.03 hour(s)"
+            progress.line(f"| INFO | fairseq_cli.train | Stopping training due to {over}")
+        return 0
+
+    monkeypatch.setattr(commands, "follow", follow)
+    first, second = (Training(tmp_path, ["fairseq-train", name, "--max-update", "46"]) for name in ("first", "second"))
+    assert first.run() == 15
+    assert capsys.readouterr().out.endswith("\nthe time is over: 15 of 46 updates were made\n")
+    assert second.run(15) == 15 and lengths_of(calls[1]).max_update == 15
+    assert "over" not in capsys.readouterr().out
+    assert second.run() is None and calls[2] == second.words  # as --patience ends a training
 
 
 def test_a_full_disk_names_the_file(tools, texts):  # noqa: F811
