@@ -1,8 +1,8 @@
-"""Describes operators to Python, and chooses the backend that computes a call.
+"""Declares operators to Python, and chooses the backend that computes a call.
 
-An :class:`Operator` is called as ``operator(backend, *arguments)``. Each of its backends says why it cannot serve the
-arguments, if so, and runs them. A :class:`Kernel` is a backend: an operator of the compiled library as torch sees it,
-with the shapes of its results, what it keeps for the backward, and its gradient.
+An :class:`Operator` is called as ``operator(backend, *arguments)``. Each backend runs the call, or gives the reasons
+why it cannot. A :class:`Kernel` is a backend: an operator of the compiled library, declared to torch with the shapes of
+its results, what it keeps for the backward pass, and its gradient.
 """
 
 import logging
@@ -19,12 +19,12 @@ from ._constant import constant
 logger = logging.getLogger(__name__)
 
 _STATUS = _extension.status()
-LIBRARY = _STATUS.cpu  # whether there is a compiled library, of which the part for CPUs defines every operator
+LIBRARY = _STATUS.cpu  # True if the compiled library is loaded; its CPU part defines every operator
 FLOATING = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
 
 class Backend(Protocol):
-    """The interface of what computes an operator's calls: a module or a kernel."""
+    """The interface of a backend, which is a module or a kernel."""
 
     def unsupported_reasons(self, *arguments: Any) -> list[str]:
         """Returns the reasons why the backend cannot serve a call; empty if it can."""
@@ -34,7 +34,7 @@ class Backend(Protocol):
 
 
 class InPyTorch:
-    """A backend that serves every call, by a function."""
+    """A backend that serves every call with a Python function."""
 
     def __init__(self, run: Callable):
         self.run = run
@@ -44,9 +44,9 @@ class InPyTorch:
 
 
 class Operator:
-    """A function and its backends, in order of preference; ``auto`` takes the first that can serve a call.
+    """A function with its backends in order of preference; ``auto`` chooses the first that can serve a call.
 
-    Where there are no matrix products of several positions, ``chunked`` means the loop, ``reference``.
+    If a function cannot compute several positions as matrix products, ``chunked`` means ``reference``, the loop.
     """
 
     def __init__(self, what: str, **backends: Backend):
@@ -55,7 +55,7 @@ class Operator:
     def choose(self, backend: str, *arguments: Any) -> str:
         """Returns the name of the backend that computes a call.
 
-        Raises NotImplementedError, with every reason, when the named backend or no backend can serve it.
+        Raises NotImplementedError, which lists the reasons, if the named backend, or every backend, cannot serve it.
         """
         if backend != "auto":
             name = "reference" if backend == "chunked" and backend not in self.backends else backend
@@ -74,35 +74,35 @@ class Operator:
         raise NotImplementedError(f"no backend serves {self.what}: {skipped}")
 
     def __call__(self, backend: str, *arguments: Any) -> Any:
-        """Computes the function on the named backend, or on the fastest that can serve the call for ``auto``."""
+        """Computes the function with the named backend or, for ``auto``, with the first that can serve the call."""
         return self.backends[self.choose(backend, *arguments)].run(*arguments)
 
     def report(self, *arguments: Any) -> list[tuple[str, list[str]]]:
-        """Lists each backend, in order of preference, and why it cannot serve a call."""
+        """Lists the backends in order of preference, each with the reasons why it cannot serve a call."""
         return [(name, backend.unsupported_reasons(*arguments)) for name, backend in self.backends.items()]
 
 
 @constant
 def _log_fallback(chosen: str, skipped: str, reasons: tuple[str, ...]) -> None:
-    """Logs each fallback once. A library that is not as it should be is a warning, which shows without any logging."""
+    """Logs each fallback once, as a warning if the library is damaged or missing, so that it is always shown."""
     missing = tuple(_STATUS.reasons.values())
     level = logging.WARNING if any(reason.endswith(missing) for reason in reasons) else logging.INFO
     logger.log(level, "fast weights: backend %s serves, not %s: %s", chosen, skipped, "; ".join(reasons))
 
 
 class Kernel:
-    """An operator of csrc/fast_weights.cpp, of the same name, and its backward ``name_backward`` if it has a gradient.
+    """The operator ``name`` of csrc/fast_weights.cpp and, if it has a gradient, ``name_backward``.
 
     Args:
-        fake: takes the arguments, and returns empty tensors like the results.
-        fake_backward, save, differentiate: the same of the backward; what ``torch.library.register_autograd`` calls
-            ``setup_context``; and the gradients. None if there is no gradient.
-        types: those of tensors that it takes on the CPU.
-        cuda_types: those that it takes on CUDA; none if there is no such kernel.
-        cuda_refusal: the operator of the CUDA library that says why a device cannot serve tensors of some sizes.
-        sizes: takes the arguments, and returns the widths for ``cuda_refusal``; None if the caller refuses.
-        results: how many of the results :meth:`run` returns; the others are for the backward. None for all.
-        others: who has second derivatives, for the error; None if ``differentiate`` has its own.
+        fake: a function from the arguments to empty tensors in the form of the results.
+        fake_backward, save, differentiate: the same for the backward operator; the ``setup_context`` of
+            ``torch.library.register_autograd``; and the gradient. None if there is no gradient.
+        types: the dtypes that it supports on the CPU.
+        cuda_types: the dtypes that it supports on CUDA; empty if there is no CUDA kernel.
+        cuda_refusal: the operator of the CUDA library that says why a device cannot serve tensors of certain sizes.
+        sizes: a function from the arguments to the widths for ``cuda_refusal``; None if the caller asks for refusals.
+        results: the number of results that :meth:`run` returns; the others are for the backward pass. None for all.
+        others: the backends with second derivatives, for the error; None if ``differentiate`` is differentiable.
     """
 
     def __init__(
@@ -141,8 +141,9 @@ class Kernel:
     def __call__(self, *arguments: Any) -> Any:
         """Calls the operator.
 
-        In the forward of a training it is a function of autograd's own: what ``torch.library`` registers looks in each
-        call for the defaults of all arguments, which takes longer than a small kernel. Graphs take the operator itself.
+        In the forward pass of training, it is called as an autograd function, because an operator that is registered
+        with ``torch.library`` looks up the defaults of all arguments in each call, which takes longer than a small
+        kernel. Compiled graphs use the operator itself.
         """
         if self._function is None or not torch.is_grad_enabled() or torch.compiler.is_compiling():
             return getattr(torch.ops.fwp, self.name)(*arguments)
@@ -152,9 +153,9 @@ class Kernel:
         return self(*arguments) if self.results is None else self(*arguments)[: self.results]
 
     def unsupported_reasons(self, like: Tensor, *others: Any) -> list[str]:
-        """Returns the reasons why the compiled library cannot serve arguments, of which the first is ``like``.
+        """Returns the reasons why the compiled library cannot serve a call whose first argument is ``like``.
 
-        Without :attr:`sizes` these are the reasons against tensors of this type and device, of any size.
+        Without :attr:`sizes`, these are the reasons against tensors of this dtype and device, of any size.
         """
         if not LIBRARY:
             return [_STATUS.reasons["cpu"]]
@@ -172,7 +173,8 @@ class Kernel:
     def refused(self, like: Tensor, *sizes) -> list[str]:
         """Returns why the GPU of ``like`` cannot run the kernel at these widths; empty if it can, or on a CPU.
 
-        A GPU is checked once: see :mod:`._self_check`. No size may be a length, which a compiled graph keeps symbolic.
+        A GPU is checked once (:mod:`._self_check`). No size may be a length, because compiled graphs keep lengths
+        symbolic.
         """
         if like.device.type != "cuda" or not torch.cuda.is_available():
             return []
@@ -182,7 +184,7 @@ class Kernel:
 
 
 def _function(operator: Callable, save: Callable, differentiate: Callable) -> type[torch.autograd.Function]:
-    """Returns the operator with its gradient as a function of autograd, in which gradients are off."""
+    """Returns the operator with its gradient as an autograd function."""
 
     def forward(ctx, *arguments):
         out = operator(*arguments)
@@ -195,15 +197,15 @@ def _function(operator: Callable, save: Callable, differentiate: Callable) -> ty
 
 @constant
 def refusal(operator: str, index: int, *sizes) -> str:
-    """Returns a GPU's reason for refusing these widths, or an empty text; it never changes within a process."""
+    """Returns the reason why a GPU refuses these widths, or an empty text; it never changes within a process."""
     return getattr(torch.ops.fwp, operator)(index, *sizes) or _self_check.failure(index)
 
 
 def _transforms() -> list[str]:
     """Returns the reason why active transforms rule out compiled operators, which would lose a tangent.
 
-    An open level of forward mode is reason enough, whether or not a tensor carries a tangent, because a graph compiled
-    under it may be called with either. Cost: two look-ups, and nothing in a compiled graph.
+    An open level of forward mode is sufficient, even if no tensor carries a tangent, because a graph that is compiled
+    under it may be called with or without tangents. Cost: two look-ups, and nothing in a compiled graph.
     """
     if torch._C._are_functorch_transforms_active():
         return ["the compiled library supports no transform of torch.func (grad, jvp, vmap and those built on them)"]

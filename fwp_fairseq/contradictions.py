@@ -1,4 +1,4 @@
-"""Finds options of a site that contradict each other or would have no effect there."""
+"""Finds options of a site that contradict each other or have no effect at this site."""
 
 from collections.abc import Iterator
 
@@ -10,7 +10,7 @@ from .options import OPTIONS, SITES, SiteOptions
 
 
 def contradiction(options: SiteOptions, site: str) -> Contradiction | None:
-    """Returns the first option that would have no effect at this site, or that cannot work with the other options."""
+    """Returns the first option that has no effect at this site or contradicts another option; None if there is none."""
     of_fast_weights = (_of_the_map, _of_the_rule, _of_the_memory)
     for check in (_of_the_site, *(() if options.is_softmax else of_fast_weights)):
         if (wrong := next(check(options, site), None)) is not None:
@@ -58,7 +58,7 @@ def _of_the_rule(options: SiteOptions, site: str) -> Iterator[Contradiction]:
 
 
 def _is_base(memory: type) -> bool:
-    """Tells whether other memories of the table inherit from this one."""
+    """Returns True if other memories inherit from this one."""
     return any(issubclass(other, memory) for other in MEMORIES if other is not memory)
 
 

@@ -1,18 +1,18 @@
-"""Defines a row of the table of options, and the values of a site's options as memories read them.
+"""Defines a row of the table of options, and the base class of a site's options, which memories read.
 
-Each memory has the rows of the options that choose it; :mod:`.options` joins them with all others.
+Each memory defines the rows of the options that choose it; :mod:`.options` combines them with all others.
 """
 
 from typing import Any, NamedTuple
 
 from .feature_maps import FeatureMap, RandomFeatures, build_feature_map, width_for
 
-# The sites of attention in a Transformer, and their names in help texts.
+# The attention sites of a Transformer, with their names in help texts.
 SITES = {"encoder": "encoder self-attention", "decoder": "decoder self-attention", "cross": "cross-attention"}
 # The largest beta of each range; the smallest is 0.
 BETA_RANGES = {"0-1": 1, "0-2": 2}
-# Each normaliser by name, as (normalize_features, normalize_output) of the operator. With l2 the features have length 1
-# before the operator gets them.
+# For each normaliser, (normalize_features, normalize_output) of the operator. With l2, features are normalised to
+# length 1 before the operator.
 NORMALIZERS = {
     "attention": (False, True),
     "sum": (True, False),
@@ -20,7 +20,7 @@ NORMALIZERS = {
     "none": (False, False),
     "l2": (False, False),
 }
-# The normaliser for which "auto" stands, by rule: that of the rule's paper.
+# For each rule, the normaliser that "auto" chooses, which is that of the rule's paper.
 USUAL_NORMALIZERS = {"sum": "attention", "delta": "sum", "gated": "attention", "gated_delta": "l2"}
 
 
@@ -28,16 +28,17 @@ class Option(NamedTuple):
     """One row of the table.
 
     Attributes:
-        name: its name in :class:`Options` and in Python. The command line has hyphens in it: ``--fwp-NAME`` for all
+        name: the name in :class:`Options` and in Python. On the command line it has hyphens: ``--fwp-NAME`` for all
             sites, and ``NAME=VALUE`` after the kind of one site.
-        title: its name in sentences.
-        default: its value if none is given. The help says what None means for a number.
-        values: each value with its effect; None for a whole number from 1 on.
+        title: the name in sentences.
+        default: the value if none is given. The help says what None means for a number.
+        values: each value with its effect; None for a positive whole number.
         help: the effect of the option.
-        sites: those that have the option. An option of a single site has no flag for all sites.
-        per_site: whether sites can have values of their own.
-        of_softmax: whether softmax attention has the option.
-        kept: when the description in a checkpoint names it: ``always``, ``if chosen`` (not the default), or ``never``.
+        sites: the sites that have the option. An option of a single site has no flag for all sites.
+        per_site: True if sites can have different values.
+        of_softmax: True if softmax attention has the option.
+        kept: when the description in a checkpoint contains it: ``always``, ``if chosen`` (if it does not have its
+            default), or ``never``.
     """
 
     name: str
@@ -56,7 +57,7 @@ class Option(NamedTuple):
         return len(self.sites) > 1
 
     def expected(self, value) -> str | None:
-        """Returns the possible values, in words, if this value is not one of them; otherwise None."""
+        """Returns a description of the valid values if this value is not one of them; otherwise None."""
         if self.values is None:
             fits = value is None or (isinstance(value, int) and not isinstance(value, bool) and value >= 1)
             return None if fits else "a whole number from 1 on"
@@ -67,9 +68,9 @@ class Contradiction(NamedTuple):
     """An option that contradicts another one, or the site.
 
     Attributes:
-        options: its name, and that of the option that it contradicts, if there is one.
+        options: the name of the option, and of the option that it contradicts, if any.
         why: the reason.
-        expected: what the first option can be instead.
+        expected: the possible values of the first option.
     """
 
     options: tuple[str, ...]
@@ -81,7 +82,7 @@ class Options:
     """Holds the options of one site; :class:`.options.SiteOptions` has a field for each row of the table.
 
     Attributes:
-        memory: the class of memory that the options choose.
+        memory: the memory class that the options choose.
     """
 
     memory: Any
@@ -92,10 +93,10 @@ class Options:
 
     @property
     def chosen_normalizer(self) -> str:
-        """Returns the normaliser for which ``auto`` stands, or else the one that was chosen.
+        """Returns the normaliser, with ``auto`` resolved.
 
-        Instead of ``attention``, ``auto`` stands for ``none`` where there is no denominator z . phi(q): with an output
-        norm, which replaces it, and in memories that do not sum the keys.
+        ``auto`` chooses ``none`` instead of ``attention`` if there is no denominator z . phi(q): with an output norm,
+        which replaces it, and in memories that do not sum the keys.
         """
         if self.normalizer != "auto":
             return self.normalizer
@@ -109,7 +110,7 @@ class Options:
         return NORMALIZERS[self.chosen_normalizer]
 
     def width(self, d_key: int) -> int:
-        """Returns d_dot, the number of features, of heads of width ``d_key``."""
+        """Returns d_dot, the number of features, for heads of width ``d_key``."""
         return self.d_dot or width_for(self.feature_map, d_key)
 
     def build_feature_map(self, d_key: int, heads: int) -> FeatureMap:
