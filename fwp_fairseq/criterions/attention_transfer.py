@@ -1,4 +1,4 @@
-"""The criterion of attention transfer: trains the feature maps of a converted model, and nothing else."""
+"""The criterion of attention transfer, which trains only the feature maps of a converted model."""
 
 import logging
 
@@ -16,15 +16,15 @@ logger = logging.getLogger(__name__)
 
 @register_criterion("attention_transfer", dataclass=FairseqDataclass)
 class AttentionTransferCriterion(FairseqCriterion):
-    """Trains the feature maps of a model so that its fast weights attend as softmax with the same projections does.
+    """Trains the feature maps of a model so that its fast weights imitate softmax attention with the same projections.
 
-    The model is one that ``fwp convert`` made of a softmax model; :class:`AttentionTransfer` says what is compared. The
-    loss is the mean distance over all queries of all layers, in nats; those of each site are logged too. There is no
-    dropout, because the softmax model translates without.
+    The model is one that ``fwp convert`` made from a softmax model; :class:`AttentionTransfer` defines what is compared.
+    The loss is the mean distance over all queries in all layers, in nats; the mean of each site is also logged. There is
+    no dropout, because the softmax model translates without it.
     """
 
     def prepare_model(self, model: nn.Module) -> None:
-        """Freezes everything but the feature maps; ``mends/prepared_models.py`` calls it before training."""
+        """Freezes everything except the feature maps; ``mends/prepared_models.py`` calls this before training."""
         learned = list(AttentionTransfer(model).parameters())
         model.requires_grad_(False)
         for parameter in learned:
@@ -32,7 +32,7 @@ class AttentionTransferCriterion(FairseqCriterion):
         logger.info(f"attention_transfer trains {sum(map(torch.numel, learned)):,} parameters of feature maps")
 
     def forward(self, model: nn.Module, sample: dict, reduce: bool = True):
-        """Returns fairseq's (loss, sample_size, logging_output); sample_size counts queries, in each layer anew."""
+        """Returns fairseq's (loss, sample_size, logging_output); sample_size counts each query once per layer."""
         model.eval()
         inputs = sample["net_input"]
         if "segment" in inputs:

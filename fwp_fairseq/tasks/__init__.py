@@ -1,4 +1,4 @@
-"""Tasks; importing a module of this package registers them with fairseq, and the criterions too."""
+"""Tasks; importing a module of this package registers the tasks and the criterions with fairseq."""
 
 from .. import (
     criterions,  # noqa: F401  (fairseq imports the tasks and models of a user directory, and nothing else)

@@ -1,7 +1,7 @@
-"""Says at the end of a decoding how many sources are unlike those of the training, and how many translations were cut.
+"""Reports after decoding how many sources were longer than those in training, and how many translations were cut off.
 
-fairseq ends a translation at --max-len-b, and keeps no record of the lengths that a model was trained on. So the state
-of a task has the longest source in training, and each process counts what it decodes.
+fairseq cuts off a translation at --max-len-b, and does not record the lengths that a model was trained on. So the state
+of a task stores the longest source in training, and each process counts what it decodes.
 """
 
 import atexit
@@ -22,7 +22,7 @@ KEY = "longest_source"  # an entry of the state that fairseq saves for the task
 
 @dataclass
 class _Count:
-    """Counts of what this process has decoded."""
+    """Counts what this process has decoded."""
 
     sentences: int = 0
     long: int = 0
@@ -69,7 +69,7 @@ class _Count:
 
 @around(FairseqTask, "state_dict", ours=True)
 def state_and_length(state_dict, self):
-    """Saves the number of tokens of the longest source in training; a task that decodes the checkpoint has it again."""
+    """Saves the number of tokens of the longest source in training, which a task that decodes the checkpoint reads."""
     sizes = getattr(self.datasets.get("train"), "src_sizes", None)
     longest = getattr(self, KEY, None)
     if sizes is not None and len(sizes):

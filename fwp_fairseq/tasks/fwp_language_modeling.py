@@ -1,4 +1,4 @@
-"""Language modelling on contiguous streams of text, with fast weights carried from segment to segment."""
+"""Language modelling on contiguous streams of text, with fast weights carried from one segment to the next."""
 
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -56,11 +56,10 @@ class FwpLanguageModelingConfig(FairseqDataclass):
 
 @register_task("fwp_language_modeling", dataclass=FwpLanguageModelingConfig)
 class FwpLanguageModelingTask(LanguageModelingTask):
-    """fairseq's language modelling with other batches: row b holds the next segment of stream b.
+    """fairseq's language modelling with different batches: row b contains the next segment of stream b.
 
-    Streams of all processes together are ``--batch-size`` times the number of processes; an epoch reads each from its
-    beginning to its end, in order. Validation and fairseq-eval-lm do the same with theirs, from nothing written, and
-    score every token of the text once.
+    There are ``--batch-size`` streams per process; an epoch reads each of them from beginning to end, in order.
+    Validation and fairseq-eval-lm do the same with their texts, starting from empty states, and score every token once.
     """
 
     @classmethod
@@ -98,7 +97,7 @@ class FwpLanguageModelingTask(LanguageModelingTask):
         self.datasets[split] = Text(sentences)
 
     def get_batch_iterator(self, dataset, **options):
-        """Iterates over the streams of a text, or as fairseq's own task over the sentences of fairseq-interactive."""
+        """Iterates over the streams of a text or, as fairseq's own task, over sentences of fairseq-interactive."""
         iterate = self._iterate_streams if isinstance(dataset, Text) else super().get_batch_iterator
         return iterate(dataset, **options)
 
@@ -116,7 +115,7 @@ class FwpLanguageModelingTask(LanguageModelingTask):
         disable_iterator_cache: bool = False,
         **unused,
     ) -> StreamIterator:
-        """Ignores fairseq's arguments about the order of batches, which is that of the text."""
+        """Ignores fairseq's arguments for the order of batches, which is the order of the text."""
         if not max_sentences or max_sentences < 0:
             raise ValueError(
                 "--task fwp_language_modeling cuts the text into --batch-size streams for each process: expected "

@@ -1,4 +1,4 @@
-"""Makes batches of segments in the order of their streams, with the fast weights that are carried along them."""
+"""Makes batches of segments in the order of their streams, with the fast weights carried along the streams."""
 
 from fairseq.data.iterators import CountingIterator, EpochBatchIterator
 from fairseq.distributed import utils as distributed_utils
@@ -13,13 +13,13 @@ _KEY = "streams"
 class StreamIterator(EpochBatchIterator):
     """Reads the streams of one process from the first segment to the last.
 
-    Every batch holds the state that its model goes on from. A checkpoint in mid-epoch saves the state with the position
-    in the data: the fast weights depend on the parameters of every update since the epoch began, and only training the
-    epoch again would bring them back. For all processes together they are at most
+    Every batch contains the state from which the model continues. A checkpoint in mid-epoch saves the state with the
+    position in the data, because the fast weights depend on the parameters of every update since the epoch began, and
+    could only be recomputed by repeating the epoch. For all processes together, there are at most
     ``rows * layers * heads * d_dot * (d_value + 1)`` numbers of 4 bytes.
 
     Args:
-        streams: those of all processes.
+        streams: the streams of all processes.
         process: the number of this process, which reads its share of the rows.
         processes: how many processes there are.
         carries: whether there is a state. Otherwise each segment is read as the beginning of a stream.
@@ -54,7 +54,7 @@ class StreamIterator(EpochBatchIterator):
         return CountingIterator(map(hand_down, batches), start=offset, total=len(batches))
 
     def before_saving(self, group) -> None:
-        """Brings the fast weights of all processes together. Each of them calls it before one writes a checkpoint."""
+        """Gathers the fast weights of all processes; each process calls this before one writes a checkpoint."""
         self._gathered = None
         if self.state is None or self.end_of_epoch():
             return
@@ -67,7 +67,7 @@ class StreamIterator(EpochBatchIterator):
             self._gathered = changed(dict(sorted(self._gathered.items())), gathered)
 
     def _cut(self) -> dict:
-        """Describes the cut of the data, which gives a position its meaning."""
+        """Describes how the data were cut, which determines the meaning of a position."""
         data = self.dataset
         longest = int((data.cut[..., 1] - data.cut[..., 0]).max(initial=0))
         return {"rows": data.rows, "steps": len(data.cut), "tokens": len(data.text), "tokens of a row": longest}

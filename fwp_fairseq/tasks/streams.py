@@ -10,7 +10,7 @@ from ..modules.carried_state import Segment
 
 
 class Text(FairseqDataset):
-    """Reads the tokens of a split, one sentence after the other.
+    """Reads the tokens of a split, one sentence after another.
 
     Args:
         sentences: fairseq's indexed dataset; each sentence ends with the end-of-sentence symbol.
@@ -24,7 +24,7 @@ class Text(FairseqDataset):
         return int(self.ends[-1]) if len(self.ends) else 0
 
     def read(self, start: int, end: int) -> Tensor:
-        """Returns the tokens from ``start`` to before ``end``, int64."""
+        """Returns the tokens from ``start`` up to but not including ``end``, int64."""
         if start >= end:
             return torch.empty(0, dtype=torch.long)
         first, last = np.searchsorted(self.ends, (start, end - 1), side="right")
@@ -34,15 +34,15 @@ class Text(FairseqDataset):
 
 
 def cut(tokens: int, rows: int, length: int) -> np.ndarray:
-    """Cuts a text into streams, one for each row, whose lengths differ by at most one token, and these into segments.
+    """Cuts a text into streams, one per row, whose lengths differ by at most one token, and cuts these into segments.
 
     Args:
-        tokens: of the text.
-        rows: how many streams.
-        length: tokens of a segment; the last one of a stream is shorter.
+        tokens: number of tokens of the text.
+        rows: number of streams.
+        length: tokens per segment; the last segment of a stream is shorter.
 
     Returns:
-        (steps, rows, 3): start, end, and tokens of the stream before them; a row without more text has an empty part.
+        (steps, rows, 3): start, end, and number of earlier tokens in the stream; a row without further text is empty.
     """
     bounds = np.arange(rows + 1) * tokens // rows
     start, end = bounds[:-1], bounds[1:]
@@ -52,7 +52,7 @@ def cut(tokens: int, rows: int, length: int) -> np.ndarray:
 
 
 class Streams(FairseqDataset):
-    """The segments of all streams; item ``step * rows + row`` is what that row reads in that step.
+    """The segments of all streams; item ``step * rows + row`` is the segment of this row in this step.
 
     A segment's source is its target shifted by one: every token of the text is predicted once, from the one before it.
 
