@@ -13,18 +13,18 @@ from .errors import CommandError, UsageError
 
 # Only the module of the chosen subcommand is imported, so that ``fwp d-dot``, for example, does not need fairseq.
 COMMANDS = {
-    "d-dot": "convert between d_dot and nu, m or n",
-    "info": "what is installed, built and served",
+    "d-dot": "convert d_dot to the parameter of a feature map (nu, m or n), and back",
+    "info": "print what is installed and built, and which backends are used",
     "check": "compare the compiled kernels with PyTorch",
-    "archs": "list the architectures, or every model flag of one",
-    "path": "the folder for --user-dir",
+    "archs": "list the architectures, or all model flags of one",
+    "path": "print the folder to pass as --user-dir",
     "average": "average the parameters of checkpoints",
-    "convert": "reopen a checkpoint with other attention, also fairseq's own",
+    "convert": "change the attention of a checkpoint, which may be fairseq's own",
     "train": "train on your own texts, translate and score",
     "translate": "translate lines or a document with a trained model",
     "bleu": "score translations with sacreBLEU",
-    "ppl": "perplexity by word of a model of subwords or characters",
-    "table": "a table or a plot of your own trainings",
+    "ppl": "compute the perplexity per word of a model of subwords or characters",
+    "table": "make a table or a plot of your own trainings",
 }
 
 
@@ -39,7 +39,7 @@ class Parser(argparse.ArgumentParser):
 
 def _overview() -> str:
     rows = "\n".join(f"  {name:<9}  {summary}" for name, summary in COMMANDS.items())
-    return f"usage: fwp COMMAND ...\n\n{rows}\n\n`fwp COMMAND --help` describes one."
+    return f"usage: fwp COMMAND ...\n\n{rows}\n\n`fwp COMMAND --help` describes a command."
 
 
 def _run(name: str, arguments: list[str]) -> int:

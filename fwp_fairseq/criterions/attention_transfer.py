@@ -18,9 +18,9 @@ logger = logging.getLogger(__name__)
 class AttentionTransferCriterion(FairseqCriterion):
     """Trains the feature maps of a model so that its fast weights imitate softmax attention with the same projections.
 
-    The model is one that ``fwp convert`` made from a softmax model; :class:`AttentionTransfer` defines what is compared.
-    The loss is the mean distance over all queries in all layers, in nats; the mean of each site is also logged. There is
-    no dropout, because the softmax model translates without it.
+    The model is one that ``fwp convert`` made from a softmax model; :class:`AttentionTransfer` defines what is
+    compared. The loss is the mean distance over all queries in all layers, in nats; the mean of each site is also
+    logged. There is no dropout, because the softmax model translates without it.
     """
 
     def prepare_model(self, model: nn.Module) -> None:
