@@ -76,5 +76,5 @@ class Favor(RandomFeatures):
 
     @classmethod
     def natural_parameters(cls, d_key: int) -> dict[str, int]:
-        """m = d_key ln(d_key), the size that the theory of random features requires (Schlag et al. 2021, Sec. 5.2)."""
+        """Returns m = d_key ln(d_key), which the theory of random features requires (Schlag et al. 2021, Sec. 5.2)."""
         return {"m": max(1, int(d_key * math.log(d_key)))}
