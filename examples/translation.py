@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 """Translates a sentence with a model that fairseq-train trained with this plugin, and draws what its attention did.
 
-python examples/translation.py checkpoint_best.pt --data data-bin --spm spm.model --sentence "A dog runs in the snow."
+python examples/translation.py hybrid --sentence "A dog runs in the snow."
 
-After scripts/quickstart.sh, checkpoint, data-bin and spm.model are below runs/. Without --spm the sentence has to be
-split into the pieces of the training text, with spaces between them. It needs fairseq, matplotlib and, for --spm,
-sentencepiece. In the folder --out it writes
+draws what the model of `fwp train --out hybrid` does. As in `fwp translate`, the model may also be a checkpoint, --data
+is the folder of its dictionaries, and --spm its SentencePiece model, or `none` for a sentence of pieces with spaces
+between them. It needs fairseq, matplotlib and sentencepiece. In the folder --out it writes
 
 - cross_attention.svg: the weight that each piece of the translation gives to each piece of the source, in every layer.
   For fast weights these are the products phi(q).phi(k), divided by their sum over the source, averaged over heads. A
@@ -30,7 +30,7 @@ import torch  # noqa: E402
 from fwp_fairseq.cli.checkpoint import load_model  # noqa: E402
 from fwp_fairseq.cli.errors import CommandError, UsageError, refuse_below  # noqa: E402
 from fwp_fairseq.cli.plugin import import_plugin  # noqa: E402
-from fwp_fairseq.cli.translator import pieces_of  # noqa: E402
+from fwp_fairseq.cli.translator import checkpoint_in, data_of, pieces_of  # noqa: E402
 from fwp_fairseq.files import write_atomically  # noqa: E402
 
 
@@ -38,22 +38,13 @@ def arguments(argv: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
     )
-    parser.add_argument("checkpoint", type=Path, metavar="CKPT")
-    parser.add_argument(
-        "--data", type=Path, required=True, metavar="DIR", help="folder with the training's dictionaries"
-    )
+    parser.add_argument("model", type=Path, metavar="MODEL", help="a checkpoint, or the folder of one")
+    parser.add_argument("--data", type=Path, metavar="DIR", help="folder of the dictionaries (default: searched for)")
     parser.add_argument("--sentence", required=True, metavar="TEXT")
-    parser.add_argument("--spm", type=Path, metavar="FILE", help="SentencePiece model that splits the sentence")
+    parser.add_argument("--spm", metavar="FILE", help="SentencePiece model, or none (default: searched for)")
     parser.add_argument("--beam", type=int, default=4, metavar="N", help="hypotheses of the beam search (default: 4)")
     parser.add_argument("--out", type=Path, default=ROOT / "runs/translation", help="default: runs/translation")
     return parser.parse_args(argv)
-
-
-def encode(args: argparse.Namespace, dictionary) -> torch.Tensor:
-    pieces = args.sentence
-    if processor := pieces_of(args.checkpoint, args.data, str(args.spm or "none")):
-        pieces = " ".join(processor.encode(args.sentence, out_type=str))
-    return dictionary.encode_line(pieces, add_if_not_exist=False, append_eos=True).long()
 
 
 def translate(model, task, source: torch.Tensor, beam: int) -> torch.Tensor:
@@ -155,12 +146,13 @@ def run(args: argparse.Namespace) -> None:
         import matplotlib  # noqa: F401
     except ImportError as error:
         raise CommandError(f"{error}; pip install matplotlib") from None
-    if not args.checkpoint.is_file():
-        raise CommandError(f"{args.checkpoint}: no such file")
     refuse_below(args, 1, "--beam")
-    model, task, _ = load_model(args.checkpoint, lambda task: args.data)
+    checkpoint = checkpoint_in(args.model)
+    model, task, data = load_model(checkpoint, lambda task: data_of(checkpoint, task, args.data))
     model.eval()
-    source = encode(args, task.source_dictionary)
+    pieces = pieces_of(checkpoint, data, args.spm)
+    text = args.sentence if pieces is None else " ".join(pieces.encode(args.sentence, out_type=str))
+    source = task.source_dictionary.encode_line(text, add_if_not_exist=False, append_eos=True).long()
     target = translate(model, task, source, args.beam)
     heard = [task.source_dictionary[token] for token in source]
     said = [task.target_dictionary[token] for token in target]
@@ -190,7 +182,7 @@ def run(args: argparse.Namespace) -> None:
     ]
     if panels:
         write_atomically(args.out / "writes.svg", picture(panels, 2))
-    print(" ".join(said[:-1]) if not args.spm else "".join(said[:-1]).replace("▁", " ").strip())
+    print(" ".join(said[:-1]) if pieces is None else "".join(said[:-1]).replace("▁", " ").strip())
     print(f"pictures and numbers are in {args.out}")
 
 
