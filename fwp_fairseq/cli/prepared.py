@@ -32,6 +32,10 @@ class Prepared:
     def _stamp(self) -> Path:
         return self.folder / "prepared.json"
 
+    @property
+    def is_made(self) -> bool:
+        return self._stamp.is_file()
+
     def make(self, vocabulary: int | None, theirs: Vocabulary | None, flag: str, say: Callable[[str], object]) -> None:
         """Learns or takes over the pieces and binarises the texts, unless that is done.
 
@@ -42,7 +46,7 @@ class Prepared:
         made = {"texts": corpus.digest(), "languages": list(corpus.languages), "passage": corpus.passage}
         if vocabulary is not None:
             made["vocabulary"] = vocabulary
-        if self._stamp.is_file():
+        if self.is_made:
             self._refuse_others(made, flag)
             if theirs is not None:
                 self._refuse_dictionaries(theirs, flag)

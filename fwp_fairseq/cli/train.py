@@ -22,7 +22,7 @@ from pathlib import Path
 
 from ..checkpoint_content import plain, section
 from ..files import locked, named, refuse_interpreted, replaced
-from ..text import duration
+from ..text import duration, printable
 from . import Parser, bleu_tokenizer, commands
 from .commands import fwp, say, tool
 from .corpus import Corpus
@@ -195,6 +195,7 @@ def run(args) -> int:
 
     with locked(out, busy):
         prepared = Prepared(corpus, data)
+        _refuse_other_data(out, prepared)
         with nullcontext() if data == out else locked(data, wait):
             vocabulary = beginning and vocabulary_of(beginning[0], beginning[1], corpus.languages)
             prepared.make(args.vocabulary, vocabulary, "--out" if data == out else "--data", say)
@@ -205,6 +206,20 @@ def run(args) -> int:
             _score(args, corpus, out, training)
         _conclude(args, corpus, out, trainings)
     return 0
+
+
+def _refuse_other_data(out: Path, prepared: Prepared) -> None:
+    """Refuses an --out whose training reads its texts from elsewhere, before other ones are prepared for it."""
+    from .checkpoint import load
+
+    last = out / "checkpoints/checkpoint_last.pt"
+    if prepared.is_made or not last.is_file():
+        return
+    theirs = str(section(load(last, mmap=True), "task").get("data"))
+    if theirs != str(prepared.folder):
+        raise UsageError(
+            f"--out {out} holds a training with --data {printable(theirs)}; expected that or another --out"
+        )
 
 
 def _beginning(args) -> tuple[Path, dict, dict] | None:

@@ -41,6 +41,10 @@ def test_a_baseline_shared_data_and_a_training_that_goes_on_from_a_converted_mod
     assert "fwp_transformer_tiny |" in re.sub(" +", " ", row) and "softmax" in row
     assert (out / "curve.svg").read_text().count("<svg") == 1 and "\ntable        fwp table --results" in said
 
+    elsewhere = run(tools, texts, "--max-update", 3)
+    assert elsewhere.returncode == 2 and not (out / "prepared.json").exists(), elsewhere.stdout
+    assert f"holds a training with --data {data}; expected that or another --out" in elsewhere.stderr
+
     converted = texts.parent / "converted.pt"
     flags = ("--fwp-feature-map", "elu", "--fwp-update-rule", "delta")
     baseline = out / "baseline/checkpoints/checkpoint_last.pt"
