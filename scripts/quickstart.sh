@@ -7,15 +7,24 @@ if [ -n "${FWP_DATA:-}" ]; then FWP_DATA=$(realpath -m "$FWP_DATA"); fi
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 cd "$root"
 
+previous=
 for argument in "$@"; do
   case $argument in
     --) break ;;
-    --texts | --texts=*)
-      scripts/environment.sh
-      cd "$FWP_CALLER_FOLDER"
-      exec "$root/.venv/bin/fwp" train "$@" ;;
+    --texts=*) texts=${argument#*=} ;;
+    *) if [ "$previous" = --texts ]; then texts=$argument; fi ;;
   esac
+  previous=$argument
 done
+if [ -n "${texts:-}" ]; then
+  if ! (cd "$FWP_CALLER_FOLDER" && [ -d "$texts" ]); then
+    echo "scripts/quickstart.sh: error: --texts $texts: expected a folder" >&2 # before anything is installed
+    exit 2
+  fi
+  scripts/environment.sh
+  cd "$FWP_CALLER_FOLDER"
+  exec "$root/.venv/bin/fwp" train "$@"
+fi
 
 # Flags are checked before anything is installed.
 python=$(scripts/environment.sh --print-python)

@@ -49,8 +49,12 @@ def test_texts_of_ones_own_go_to_fwp_train(tmp_path):
         program.write_text(text)
         program.chmod(0o755)
     shutil.copy(ROOT / "scripts/quickstart.sh", tmp_path / "scripts")
-    found = call(tmp_path / "scripts/quickstart.sh", "--texts", "my texts", "--out", "x", "--", "--lr", "1")
-    assert found.stdout == f"set up\n{ROOT}\ntrain|--texts|my texts|--out|x|--|--lr|1|"
+    found = call(tmp_path / "scripts/quickstart.sh", "--out", "x", "--texts", "tests", "--", "--lr", "1")
+    assert found.stdout == f"set up\n{ROOT}\ntrain|--out|x|--texts|tests|--|--lr|1|"
+    for words in ("--texts", "my texts"), ("--texts=my texts",):
+        absent = call(tmp_path / "scripts/quickstart.sh", *words)
+        assert (absent.returncode, absent.stdout) == (2, "")
+        assert absent.stderr == "scripts/quickstart.sh: error: --texts my texts: expected a folder\n"
 
 
 @pytest.mark.parametrize(
