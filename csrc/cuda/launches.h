@@ -56,7 +56,7 @@ struct Launches {
     if (!error) error = run(step, call, stream);
     return *this;
   }
-  // In a backward, everything up to the gradients of numerators and denominators.
+  // In a backward, everything up to the gradients of numerators and denominators, and what they give to what was written.
   void forward() {
     const int values = first_slice(call), end = walk_slices_of(call);
     then(run_rows, Stage::rows);
@@ -67,10 +67,9 @@ struct Launches {
   void backward() {
     const int first = z_comes_last(call) ? first_slice(call) : 0;
     forward();
-    then(run_backward, Stage::outputs_back);
     then(run_backward, Stage::walk_back, first, walk_slices_of(call));
-    then(run_backward, Stage::keys_back, first, slices_of(call));
-    if (first > 0) then(run_backward, Stage::walk_back, 0, 1).then(run_backward, Stage::keys_back, 0, 1);
+    then(run_backward, Stage::chunks_back, first, slices_of(call));
+    if (first > 0) then(run_backward, Stage::walk_back, 0, 1).then(run_backward, Stage::chunks_back, 0, 1);
     then(run_rows, Stage::rows_back);
   }
 };

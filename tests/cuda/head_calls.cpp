@@ -40,14 +40,14 @@ extern "C" const char* run_sentence(void* const* x, int tokens, int d_key, int d
   return run(short_backward_kernel<32, true, true, false>, ShortBackward<32, true, true, false>::lay, c);
 }
 extern "C" const char* run_chunks(void* const* x, int tokens, int d_key, int d_value, int normalize_output, float eps,
-                                  int decays, int nu) {
+                                  int rule, int nu) {
   Call c{};
   describe(c, x, tokens, d_key, d_value, normalize_output, eps);
-  c.rule = decays ? Rule::gated_delta : Rule::delta, c.group = 1, c.walk_width = chunk;
+  c.rule = Rule(rule), c.group = 1, c.walk_width = chunk;
   if (nu > 0) c.map = Map::dpfp, c.nu = nu, c.d_dot = 2 * nu * d_key, c.normalize_features = 1;
   for (const bool backward : {false, true}) {
     if (backward) want_gradients(c, x);
-    std::vector<Eight> workspace(lay(c, nullptr, backward) / sizeof(Eight));
+    std::vector<Eight> workspace(lay(c, nullptr, backward) / sizeof(Eight), Eight{{~0u, ~0u, ~0u, ~0u}});  // NaN
     lay(c, reinterpret_cast<char*>(workspace.data()), backward);
     Launches launches{c, nullptr};
     if (backward) launches.backward();

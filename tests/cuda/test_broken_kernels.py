@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from fwp_fairseq import ops
+from fwp_fairseq.ops.call import RULES, STRENGTHS
 from tests.cuda import compiled
 from tests.maps import build_map
 from tests.shared import locked
@@ -22,7 +23,7 @@ LIMIT = 1e-2  # of root mean square errors over those of the numbers; whole kern
 
 class Case(NamedTuple):
     normalize_output: bool
-    decays: bool = True
+    rule: str = "gated_delta"
     nu: int = 0  # of DPFP, whose features are normalised; 0: rows are features
     eps: float = 1e-12
 
@@ -45,8 +46,9 @@ KINDS = {
     ),
     "chunks": Kind(
         {"mask", "decay", "power", "state"},
-        ("mma.cuh", "decay.cuh", "tokens.cuh", "rows.cuh", "forward.cuh", "outputs_back.cuh", "backward.cuh"),
-        136, (16, 72), (*OUTPUTS, Case(True, decays=False), Case(False, nu=2, eps=1e-6), Case(False, nu=2)),
+        ("mma.cuh", "decay.cuh", "tokens.cuh", "rows.cuh", "forward.cuh", "backward.cuh"),
+        136, (16, 72),
+        (*OUTPUTS, Case(True, "delta"), Case(True, "gated"), Case(False, nu=2, eps=1e-6), Case(False, nu=2)),
     ),
     "steps": Kind({"decay", "power"}, ("hypothesis.cuh", "dense.cuh", "decode.cuh"), 20, (64, 64), OUTPUTS),
 }  # fmt: skip
@@ -146,9 +148,9 @@ def _inputs(kind: str) -> dict[str, Tensor]:
 
 
 def _expected(x: dict[str, Tensor], case: Case) -> list[Tensor]:
-    names = ("q", "k", "v", "beta", "alpha")[: None if case.decays else 4]
+    names = ("q", "k", "v", *STRENGTHS[case.rule])
     given = [x[name].double()[None, :, None].requires_grad_() for name in names]
-    out, _ = (ops.gated_delta_rule if case.decays else ops.delta_rule)(
+    out, _ = getattr(ops, f"{case.rule}_rule")(
         *given, feature_map=build_map("dpfp", x["k"].shape[1], nu=case.nu) if case.nu else None,
         normalize_features=case.nu > 0, normalize_output=case.normalize_output, eps=case.eps, backend="reference",
     )  # fmt: skip
@@ -162,7 +164,7 @@ def _results(library: ctypes.CDLL, kind: str, x: dict[str, Tensor], case: Case) 
     run, (_, _, tokens, widths, _) = getattr(library, f"run_{kind}"), KINDS[kind]
     run.restype = ctypes.c_char_p
     tensors = (ctypes.c_void_p * len(pointers))(*pointers)
-    more = (case.decays, case.nu) if kind == "chunks" else ()
+    more = (RULES.index(case.rule), case.nu) if kind == "chunks" else ()
     error = run(tensors, tokens, *widths, case.normalize_output, ctypes.c_float(case.eps), *more)
     assert error is None, error
     return [out] if kind == "steps" else [out, *gradients]

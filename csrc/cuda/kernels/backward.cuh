@@ -2,23 +2,83 @@
 // gradients of numerators (and of z's column), P = D Q K^T, dX the gradient of X, and dW that of the state after the
 // chunk:
 //
-//     outputs_back  E = G U^T:  dQ = (D E) K + d (G W^T),  dK = (D E)^T Q,  dU = P^T G
+//     outputs       G, and dU = P^T G                                                   (forward.cuh)
 //     walk_back     dU += e (K dW),  dR = T^T dU,  dV = beta dR;
 //                   then dW <- d_end dW + Q^T (d G) - K^T (rate d dR), from chunk to chunk
-//     keys_back     dK += e (U dW^T) - rate d (dR W^T) + (dA + dA^T) K,  dA = D rate dL,
-//                   dL = -dR U^T below the diagonal
+//     chunks_back   E = G U^T:  dQ = (D E) K + d (G W^T),
+//                   dK = (D E)^T Q + e (U dW^T) - rate d (dR W^T) + (dA + dA^T) K,
+//                   dA = D rate dL,  dL = -dR U^T below the diagonal
 //
 // dR stands for dU where nothing is corrected. What depends on z alone makes a column of the same products. Only the
 // rules that correct and normalise the output have a circle: rates depend on z, so the gradient of z, and what follows
-// from it, is known after that of the keys; its walk and its part of keys_back come last.
+// from it, is known after that of the keys; its walk and its part of chunks_back come last.
 #pragma once
 
-#include "outputs_back.cuh"
+#include "forward.cuh"
 
 namespace fwp::gpu {
 
-struct Backward : OutputsBack {
-  using OutputsBack::OutputsBack;
+struct Backward : Forward {
+  using Forward::Forward;
+
+  FWP_DEVICE Matrix rows_gradient(int i) const { return of_keys(c.grad_rows, i); }
+  FWP_DEVICE Matrix state_gradient(int i) const { return state_of(c.grad_states, i - 1); }
+  FWP_DEVICE bool has_gradient(int i) const { return i < chunks_of(c) || c.grad_W; }  // of the state before chunk i
+  FWP_DEVICE float* x_q_gradient(int i) const {
+    return own(c.grad_x_q, int64_t(query_rows(c)) * inputs_of(c)) + int64_t(chunk) * i * inputs_of(c);
+  }
+  FWP_DEVICE float* x_k_gradient(int i) const {
+    return own(c.grad_x_k, int64_t(key_rows(c)) * inputs_of(c)) + int64_t(chunk) * i * inputs_of(c);
+  }
+  FWP_DEVICE float* decay_gradient(int i) const {
+    return own(c.grad_decay, int64_t(chunks_of(c)) * decay_floats) + int64_t(i) * decay_floats;
+  }
+  // sums += the products of own rows with those of a tile, that of row with row.
+  FWP_DEVICE void meet_rows(float (&sums)[2], Strip<8>& x, const Tile& with, int columns) const {
+    row_sums(sums, x, columns, [&](int r, int j, float a, float b) {
+      const uint32_t y = word(with.at + r * tile_ld + j);
+      return with.powers[r / 16 * powers_ld + j / 16] * (a * first_half(y) + b * second_half(y));
+    });
+  }
+  // Adds what own rows y of the gradient of a tile of features give to the gradient of x, through own rows of a tile that
+  // no other warp uses.
+  FWP_DEVICE void give_features(float* to, const Matrix& x, const Tile& through, Strip<8>& y, int f) const {
+    if (!is_dpfp(c)) return put(to + chunk * f, inputs_of(c), y, width(f), true);
+    constexpr int most = 6;  // sums of four products with x, which is below 2^7, stay in the range of halves
+    float power[2] = {};
+    FWP_UNROLL (int n = 0; n < 8; ++n)
+      FWP_UNROLL (int i = 0; i < 4; ++i) power[i / 2] = larger(power[i / 2], absolute(y[n][i]));
+    of_four(power, [](float a, float b) { return larger(a, b); });
+    FWP_UNROLL (int r = 0; r < 2; ++r) power[r] = power_for(power[r], most);
+    FWP_UNROLL (int n = 0; n < 8; ++n)
+      FWP_UNROLL (int r = 0; r < 2; ++r)
+        word(through.at + (row + g + 8 * r) * tile_ld + 8 * n + 2 * t) =
+            pack_halves(power[r] * y[n][2 * r], power[r] * y[n][2 * r + 1]);
+    sync_warp();
+    // A lane takes half of a row back.
+    const float upper = shuffle(power[0], 4 * (lane % 8)), lower = shuffle(power[1], 4 * (lane % 8));
+    const int half = lane / 16, own = row + lane % 16, part = 2 * f + half;
+    const float by = undone(lane % 16 < 8 ? upper : lower) * square_root(x.at.powers[x.block(row, 0)]);
+    each_group(c, part, [&](int b, int j, int column, bool there) {
+      uint32_t here[4] = {}, before[5] = {};
+      const uint16_t* const gradient = through.at + own * tile_ld + 32 * half + column;
+      if (there) back_group(here, before, x.number(own, before_x(c) + b), j, gradient, c.nu % 2 == 0);
+      float* const at = to + own * inputs_of(c) + before_x(c) + b;
+      FWP_ROLLED (int i = 0; i < 2; ++i) {  // neighbours may be those of the other half
+        if (i == half && there) add_words(at, here, by), add_words(at - window_of(j), before, by);
+        sync_warp();
+      }
+    });
+  }
+
+  FWP_DEVICE void set_zero(float* x, int count) const {
+    FWP_ROLLED (int i = thread; i < count; i += threads) x[i] = 0;
+  }
+  // Numbers of own rows, for all to read. Leaves the barrier before others write s.sums to the reader.
+  FWP_DEVICE void share_rows(const float (&x)[2], int rows) const {
+    if (owns(rows) && t == 0) s.sums[row + g] = x[0], s.sums[row + g + 8] = x[1];
+    sync_block();
+  }
 
   // ---- walk ----
 
@@ -36,14 +96,16 @@ struct Backward : OutputsBack {
   // dR, and from it dV.
   FWP_DEVICE void find_rows(const Slice& x, int i) const {
     const int rows = keys(i);
+    const bool read = readers(i).first < readers(i).end;
     Strip<8> u;
     clear(u);
     if (has_gradient(i + 1)) read_state(u, x_k(i), rows, state_gradient(i + 1).from(0, x.first), x.columns);
     if (owns(rows))
       each(u, x.columns, [&](int t, int j, float& a, float& b) {
-        const Float2 direct = *reinterpret_cast<const Float2*>(written_gradient(i) + t * columns_of(c) + x.first + j);
-        a = direct.x + decay(last_token, t) * a;
-        b = direct.y + decay(last_token, t) * b;
+        const float* const direct = written_gradient(i) + t * columns_of(c) + x.first + j;
+        const Float2 y = read ? *reinterpret_cast<const Float2*>(direct) : Float2{0, 0};
+        a = y.x + decay(last_token, t) * a;
+        b = y.y + decay(last_token, t) * b;
       });
     if (corrected(x)) solve<true>(u, x, i);
     if (owns(rows)) {
@@ -66,15 +128,14 @@ struct Backward : OutputsBack {
                                : rows_gradient(i).from(0, x.first)(t, j);
         return Float2{less * y.x, less * y.y};
       });
-    const int begin = c.causal ? i : 0, end = c.causal ? i + 1 : i == chunks_of(c) - 1 ? query_chunks_of(c) : 0;
-    const bool read = begin < end && c.targets > 0;
-    if (rows || !read) add_to_state(x, i, x_k(i), rows ? keys(i) : 0, by);
-    FWP_ROLLED (int q = begin; q < end && read; ++q) {
+    const Range readers = this->readers(i);
+    if (rows || readers.first >= readers.end) add_to_state(x, i, x_k(i), rows ? keys(i) : 0, by);
+    FWP_ROLLED (int q = readers.first; q < readers.end; ++q) {
       share(queries(q), x.columns, [&](int t, int j) {
         const Float2 y = read_gradient(q).from(0, x.first)(t, j);
         return Float2{left(reader(t)) * y.x, left(reader(t)) * y.y};
       });
-      add_to_state(x, i, x_q(q), queries(q), rows || q > begin ? 1.f : by);
+      add_to_state(x, i, x_q(q), queries(q), rows || q > readers.first ? 1.f : by);
     }
   }
   // s.x = f(row, column), two neighbours, which others may read after a barrier.
@@ -102,61 +163,123 @@ struct Backward : OutputsBack {
         });
   }
 
-  // ---- keys ----
+  // ---- chunks ----
 
-  // Of slices first .. end - 1. With those of values comes what follows from what keys have read, with the first slice,
-  // which comes last, what follows for strengths.
-  FWP_DEVICE void keys_back(int i, int first, int end) const {
+  // Of slices first .. end - 1. With those of values comes all that queries give and what follows from what keys have read,
+  // with the first slice, which comes last, what follows for strengths.
+  FWP_DEVICE void chunks_back(int i, int first, int end) const {
     load_chunk(i);
+    const bool values = end > first_slice(c);
+    if (values) set_zero(x_k_gradient(i), keys(i) * inputs_of(c));
+    if (values && decays(c.rule)) set_zero(decay_gradient(i), decay_floats);
+    sync_block();
+    const Range queries = values ? readers(i) : Range{0, 0};
     float after[2] = {}, before[2] = {};  // (U dW^T).k and (dR W^T).k of own rows
-    const bool meets_states = has_gradient(i + 1) || (corrects(c.rule) && has_state(i));
-    if (meets_states) states_back(i, first, end, after, before);
+    int n = queries.first;
+    do {
+      const bool read = n < queries.end, last = n + 1 >= queries.end;
+      if (read) pairs_read(i, n);
+      features_back(i, n, read, last && has_gradient(i + 1), last && values && corrects(c.rule) && has_state(i), first,
+                    end, after, before);
+    } while (++n < queries.end);
     if (decays(c.rule)) note_state(i, after, before, state_products(i, first, end));
-    if (corrects(c.rule) && end > first_slice(c)) pairs_back(i, before);
+    if (corrects(c.rule) && values) pairs_back(i, before);
     if (first == 0) strengths_back(i);
     sync_block();
   }
-
-  // dK of states, by tiles of features. Up to two products make a tile, U dW^T (0) and dR W^T (1), the sum of all slices'.
-  // A part is a slice in one of them; z has none in the second one.
-  FWP_DEVICE void states_back(int i, int first, int end, float (&after)[2], float (&before)[2]) const {
-    const int rows = keys(i), from = has_gradient(i + 1) ? 0 : 1, to = corrects(c.rule) && has_state(i) ? 2 : 1;
-    const int slice_parts = to - from, parts = slice_parts * (end - first);
-    const auto slice_of = [&](int m) { return slice(first + m % parts / slice_parts); };
-    const auto product = [&](int m) { return from + m % slice_parts; };
-    const auto columns = [&](int m) {
-      const Slice x = slice_of(m);
-      return product(m) == 1 && !corrected(x) ? 0 : x.columns;
-    };
-    Strip<8> e, r;
-    clear(e), clear(r);
-    each_staged(
-        feature_tiles() * parts,
-        [&](int m) {
-          const int f = m / parts, column = slice_of(m).first;
-          if (m % parts == 0) stage_features(turn(s.p, f), x_k(i), rows, f);
-          if (columns(m) == 0) return;
-          const Matrix a = product(m) ? rows_gradient(i) : written(i),
-                       b = product(m) ? state(i) : state_gradient(i + 1);
-          stage(turn(s.x, m), a.from(0, column), rows, columns(m));
-          stage(turn(s.y, m), b.from(chunk * f, column), width(f), columns(m));
-        },
-        [&](int m) {
-          const int f = m / parts;
-          if (!owns(rows)) return;
-          if (product(m)) multiply<false, true>(r, turn(s.x, m), turn(s.y, m), columns(m), width(f));
-          else multiply<false, true>(e, turn(s.x, m), turn(s.y, m), columns(m), width(f));
-          if (m % parts + 1 < parts) return;
-          meet_rows(after, e, turn(s.p, f), width(f));
-          meet_rows(before, r, turn(s.p, f), width(f));
+  // E = D G U^T of chunk n of queries to s.p.
+  FWP_DEVICE void pairs_read(int i, int n) const {
+    const int rows = queries(n), columns = keys(i);
+    set_zero(x_q_gradient(n), rows * inputs_of(c));
+    Strip<8> e;
+    clear(e);
+    meet(e, read_gradient(n), rows, written(i), columns, columns_of(c));
+    if (decays(c.rule)) {
+      Strip<8> p;
+      clear(p);
+      meet_features(p, x_q(n), rows, x_k(i), columns);
+      note_pairs(p, e, i, rows, columns);
+    }
+    weigh(e, columns);
+    if (owns(rows)) put(s.p, e, columns);
+  }
+  // By tiles of features: dQ = E K + d (G W^T) of chunk n of queries, if it is `read`, with which dK = E^T Q; and what dK has
+  // of the state after the chunk (`follows`) and of the one before it (`corrected`).
+  FWP_DEVICE void features_back(int i, int n, bool read, bool follows, bool corrected, int first, int end,
+                                float (&after)[2], float (&before)[2]) const {
+    const int rows = queries(n), columns = keys(i);
+    const bool old = read && has_state(i);
+    float lefts[2] = {};
+    FWP_ROLLED (int f = 0; f < feature_tiles(); ++f) {
+      const Tile k = turn(s.p, 1);
+      Strip<8> y, dk;
+      clear(dk);
+      stage_features(k, x_k(i), columns, f);
+      FWP_ROLLED (int m = 0; m < 3; ++m) {  // dR W^T, U dW^T, G W^T
+        clear(y);
+        if (m == 0 ? !corrected : m == 1 ? !follows : !old) continue;
+        const int column = m == 0 || (m == 1 && first > 0) ? first_value(c) : 0;
+        const int end_column = m == 1 && end < slices_of(c) ? first_value(c) : columns_of(c);
+        const Matrix of_tokens = m == 0 ? rows_gradient(i) : m == 1 ? written(i) : read_gradient(n);
+        const Matrix of_features = m == 1 ? state_gradient(i + 1) : state(i);
+        meet(y, of_tokens.from(0, column), m == 2 ? rows : columns, of_features.from(chunk * f, column), width(f),
+             end_column - column);
+        if (m == 2) continue;
+        float sums[2] = {};
+        if (owns(columns) && (m == 0 || decays(c.rule))) meet_rows(sums, y, k, width(f));
+        FWP_UNROLL (int r = 0; r < 2; ++r) {
+          const int token = row + g + 8 * r;
+          const float by = m == 0 ? -s.rate[token] * left(token) : decay(last_token, token);
+          before[r] += m == 0 ? sums[r] : 0.f, after[r] += m == 0 ? 0.f : sums[r];  // arrays stay in registers
           FWP_UNROLL (int n = 0; n < 8; ++n)
-            FWP_UNROLL (int h = 0; h < 4; ++h) {
-              const int t = row + g + 8 * (h / 2);
-              e[n][h] = decay(last_token, t) * e[n][h] - (corrects(c.rule) ? s.rate[t] * left(t) * r[n][h] : 0.f);
-            }
-          give_features(x_k_gradient(i), x_k(i), turn(s.p, f), e, f);
-          clear(e), clear(r);
-        });
+            FWP_UNROLL (int h = 0; h < 2; ++h) dk[n][2 * r + h] += by * y[n][2 * r + h];
+        }
+      }
+      if (read) stage_features(s.x, x_q(n), rows, f);
+      arrived();
+      if (read && owns(rows)) {
+        if (old && decays(c.rule)) {
+          meet_rows(lefts, y, s.x, width(f));
+          each(y, width(f), [&](int t, int, float& a, float& b) {
+            a *= left(reader(t));
+            b *= left(reader(t));
+          });
+        }
+        multiply<false, false>(y, s.p, k, columns, width(f));
+      }
+      if (read && owns(columns)) multiply<true, false>(dk, s.p, s.x, rows, width(f));
+      FWP_ROLLED (int m = read ? 0 : 1; m < 2; ++m) {
+        if (m == 1)
+          FWP_UNROLL (int n = 0; n < 8; ++n)
+            FWP_UNROLL (int h = 0; h < 4; ++h) y[n][h] = dk[n][h];
+        if (owns(m == 0 ? rows : columns))
+          give_features(m == 0 ? x_q_gradient(n) : x_k_gradient(i), m == 0 ? x_q(n) : x_k(i), s.y, y, f);
+      }
+      sync_block();
+    }
+    if (old && decays(c.rule)) note_lefts(lefts, i, rows);
+  }
+  // Adds what decays of pairs get: M of decay.cuh.
+  FWP_DEVICE void note_pairs(Strip<8>& p, Strip<8>& e, int k, int rows, int columns) const {
+    float* const square = reinterpret_cast<float*>(s.x.at);
+    if (owns(rows))
+      FWP_UNROLL (int n = 0; n < 8; ++n)
+        FWP_UNROLL (int r = 0; r < 4; ++r) {
+          const int t = row + g + 8 * (r / 2), j = 8 * n + 2 * this->t + r % 2;
+          if (j < columns) square[t * square_ld + j] = p[n][r] * e[n][r];
+        }
+    sync_block();
+    if (thread < columns)
+      FWP_ROLLED (int t = 0; t < rows; ++t)
+        decay_gradient(k)[reader(t) * decay_ld + thread] += square[t * square_ld + thread];
+    sync_block();
+  }
+  // Adds own rows' gradients of what was left of the state.
+  FWP_DEVICE void note_lefts(const float (&lefts)[2], int k, int rows) const {
+    share_rows(lefts, rows);
+    if (thread == 0)
+      FWP_ROLLED (int t = 0; t < rows; ++t) decay_gradient(k)[reader(t) * decay_ld + chunk] += s.sums[t];
+    sync_block();
   }
   // This thread's part of dW.W.
   FWP_DEVICE float state_products(int i, int first, int end) const {

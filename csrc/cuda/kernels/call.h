@@ -99,6 +99,10 @@ constexpr int walk_slices_of(const Call& c) { return first_slice(c) + (c.d_value
 
 // Blocks of the walk for each slice: where nothing is corrected, features of a state do not depend on each other.
 constexpr int walks_of(const Call& c) { return c.split_walk ? feature_tiles_of(c) : 1; }
+// Blocks of outputs for each head. Where queries of several chunks give to what the same keys wrote, one adds it up.
+constexpr int outputs_of(const Call& c) {
+  return c.grad_out.data && !c.causal && query_chunks_of(c) > 1 ? 1 : query_chunks_of(c);
+}
 // Rows of a block's tiles, and half the number of its threads: 32 where no more tokens and no states are needed, so that
 // twice as many blocks are at work.
 constexpr int block_rows(const Call& c) {
@@ -110,7 +114,7 @@ constexpr bool z_comes_last(const Call& c) { return corrects(c.rule) && c.normal
 
 // The steps of a forward and of a backward, in the sources of instances/. `stream` is a cudaStream_t. They return null,
 // or what is wrong.
-enum class Stage { rows, rows_back, walk, keys, outputs, outputs_back, walk_back, keys_back };
+enum class Stage { rows, rows_back, walk, keys, outputs, walk_back, chunks_back };
 const char* run_rows(Stage step, const Call& call, void* stream);
 const char* run_forward(Stage step, const Call& call, void* stream);
 const char* run_backward(Stage step, const Call& call, void* stream);

@@ -60,7 +60,7 @@ struct Forward : Tokens {
   // ---- walk ----
 
   // Of so many tiles of features: all of them, or one in a block of its own (walks_of).
-  FWP_DEVICE void walk(int number, const Tiles& tiles) const {
+  FWP_DEVICE void walk(int number, const Range& tiles) const {
     const Slice x = slice(number, c.walk_width);
     const int chunks = chunks_of(c);
     if (c.initial_W) load_state(state(0), c.initial_W, c.initial_z, x, tiles, true);
@@ -100,7 +100,7 @@ struct Forward : Tokens {
     if (owns(rows)) multiply<TURNED, false>(u, s.y, s.x, rows, x.columns);
     sync_block();
   }
-  FWP_DEVICE void change_state(Strip<8>& u, const Slice& x, int i, const Tiles& tiles) const {
+  FWP_DEVICE void change_state(Strip<8>& u, const Slice& x, int i, const Range& tiles) const {
     const int rows = keys(i);
     each(u, x.columns, [&](int t, int, float& a, float& b) {
       a *= decay(last_token, t);
@@ -143,7 +143,7 @@ struct Forward : Tokens {
   }
   // Calls f(tile of features, place(row, column)) for own rows of these tiles, where `place` is that of a number in
   // memory of the caller, (d_dot, d_value) or (d_dot), or null.
-  template <class F> FWP_DEVICE void each_tile(float* W, float* z, const Slice& x, const Tiles& tiles, F f) const {
+  template <class F> FWP_DEVICE void each_tile(float* W, float* z, const Slice& x, const Range& tiles, F f) const {
     const int64_t first = int64_t(c.first_head + head) * c.d_dot;
     FWP_ROLLED (int n = tiles.first; n < tiles.end; ++n) {
       if (!owns(width(n))) continue;
@@ -156,7 +156,7 @@ struct Forward : Tokens {
     }
   }
   // z stands in two columns; its gradient is the sum of theirs. A barrier follows.
-  FWP_DEVICE void load_state(const Matrix& to, const float* W, const float* z, const Slice& x, const Tiles& tiles,
+  FWP_DEVICE void load_state(const Matrix& to, const float* W, const float* z, const Slice& x, const Range& tiles,
                              bool twice) const {
     each_tile(const_cast<float*>(W), const_cast<float*>(z), x, tiles, [&](int f, auto place) {
       Strip<8> w;
@@ -169,7 +169,7 @@ struct Forward : Tokens {
     });
     sync_block();
   }
-  FWP_DEVICE void store_state(float* W, float* z, const Slice& x, const Tiles& tiles, bool summed) const {
+  FWP_DEVICE void store_state(float* W, float* z, const Slice& x, const Range& tiles, bool summed) const {
     each_tile(W, z, x, tiles, [&](int f, auto place) {
       Strip<8> w;
       each(w, x.columns, [&](int r, int j, float&, float&) {
@@ -195,7 +195,8 @@ struct Forward : Tokens {
     });
   }
 
-  // `back`: instead of O, the gradients of numerators and denominators go to grad_read. So it is in a backward.
+  // `back`: instead of O, the gradients of numerators and denominators go to grad_read, and with them what queries give to
+  // what was written. So it is in a backward.
   FWP_DEVICE void outputs(int i, bool back) const {
     const int rows = queries(i), k = met(i), columns = keys(k);
     load_chunk(k);
@@ -203,7 +204,7 @@ struct Forward : Tokens {
     float norm[2] = {1, 1}, products[2] = {};
     Strip<8> y;
     clear(y);
-    if (reads) read(y, norm, i, k);
+    read(y, norm, i, k, reads);
     FWP_ROLLED (int n = first_slice(c); n < slices_of(c); ++n) {
       const Slice x = slice(n);
       if (reads) {
@@ -220,8 +221,12 @@ struct Forward : Tokens {
         if (owns(rows)) multiply<false, false>(y, s.p, s.y, columns, x.columns);
         sync_block();
       }
-      if (owns(rows) && back) put_read_gradient(y, products, norm, x, i);
-      else if (owns(rows)) {
+      if (back) {
+        if (owns(rows)) put_read_gradient(y, products, norm, x, i);
+        written_back(x, i, k);
+        continue;
+      }
+      if (owns(rows)) {
         each(y, x.columns, [&](int t, int, float& a, float& b) {
           const float by = of_row(norm, t);
           a = by == 0 ? 0.f : a * by;
@@ -231,15 +236,31 @@ struct Forward : Tokens {
       }
       sync_block();
     }
-    if (back && c.normalize_output && owns(rows)) put_norm_gradient(products, norm, i);
+    if (!back || !c.normalize_output) return;
+    if (owns(rows)) put_norm_gradient(products, norm, i);
+    if (c.rule == Rule::gated) written_back(slice(0), i, k);  // else z's column has no strength
+    else sync_block();
+  }
+  // What a slice of gradients in s.y gives to what was written: dU = P^T G.
+  FWP_DEVICE void written_back(const Slice& x, int i, int k) const {
     sync_block();
+    if (owns(keys(k))) {
+      Strip<8> u;
+      clear(u);
+      multiply<true, false>(u, s.p, s.y, queries(i), x.columns);
+      put(written_gradient(k) + x.first, columns_of(c), u, x.columns, i > readers(k).first);
+    }
+    sync_block();
+  }
+  FWP_DEVICE float* written_gradient(int i) const {
+    return own(c.grad_written, int64_t(key_rows(c)) * columns_of(c)) + int64_t(chunk) * i * columns_of(c);
   }
   // P to s.p; what own rows of queries find of the state in the first slice of values, and denominators, inverted. Leaves
   // all other shared memory free.
-  FWP_DEVICE void read(Strip<8>& y, float (&norm)[2], int i, int k) const {
+  FWP_DEVICE void read(Strip<8>& y, float (&norm)[2], int i, int k, bool with_state) const {
     const int rows = queries(i), columns = keys(k);
     const Slice x = slice(first_slice(c));
-    const bool reads = has_state(k), with_z = reads && c.normalize_output;
+    const bool reads = with_state && has_state(k), with_z = reads && c.normalize_output;
     const Tile phi_q = s.x, phi_k = turn(s.x, 1), W = s.y, z = turn(s.y, 1);
     Strip<8> p;
     Strip<2> qz;
@@ -292,6 +313,7 @@ struct Forward : Tokens {
       FWP_UNROLL (int i = 0; i < 4; ++i) y[n][i] *= gradient[n][i];
     row_sums(products, y, x.columns, [](int, int, float a, float b) { return a + b; });
     put(read_gradient(i).from(0, x.first), gradient, x.columns);
+    put(s.y, gradient, x.columns);
   }
   // A query's gradient of what it has found is a difference of this and of products of gradients that are rounded. So
   // those are what this is made of, and this has 22 bits, in two columns.
@@ -303,6 +325,7 @@ struct Forward : Tokens {
     round(high, 16);
     FWP_UNROLL (int r = 0; r < 2; ++r) z[0][2 * r + 1] = z[0][2 * r] - high[0][2 * r];
     put(read_gradient(i), z, 16);
+    put(s.y, z, 16);
   }
 };
 

@@ -118,6 +118,19 @@ struct Products {
         word(second + 8 * n) = pack_halves(x[n][2] * by, x[n][3] * by);
       }
   }
+  // Own rows to a matrix of floats: stored, or added to what it has.
+  template <int N> FWP_DEVICE void put(float* to, int ld, Strip<N>& x, int columns, bool added) const {
+    FWP_UNROLL (int n = 0; n < N; n += 4) {  // some loads at a time, since no load may pass a store
+      Strip<4>& some = *reinterpret_cast<Strip<4>*>(x + n);
+      const auto at = [&](int r, int j) -> Float2& { return *reinterpret_cast<Float2*>(to + r * ld + 8 * n + j); };
+      if (added)
+        each(some, columns - 8 * n, [&](int r, int j, float& a, float& b) {
+          const Float2 before = at(r, j);
+          a += before.x, b += before.y;
+        });
+      each(some, columns - 8 * n, [&](int r, int j, float a, float b) { at(r, j) = {a, b}; });
+    }
+  }
   template <int N> FWP_DEVICE float power_of(Strip<N>& x, int columns) const {
     float most = 0;
     each(x, columns, [&](int, int, float a, float b) { most = larger(most, larger(absolute(a), absolute(b))); });

@@ -84,8 +84,7 @@ struct Slice {
   bool is_z;
 };
 
-// Tiles of 64 features.
-struct Tiles {
+struct Range {  // of tiles of 64 features, or of chunks
   int first, end;
 };
 
@@ -147,6 +146,10 @@ struct Tokens : Head, Products {
   FWP_DEVICE float decay(int token, int key) const { return decays(c.rule) ? s.decay[token * decay_ld + key] : 1.f; }
   FWP_DEVICE float left(int token) const { return decay(token, chunk); }
   static constexpr int last_token = chunk - 1;
+  // The chunks of queries that meet a chunk of keys, or none. Not causal, all of them meet the last one.
+  FWP_DEVICE Range readers(int i) const {
+    return {c.causal ? i : 0, c.targets == 0 ? 0 : c.causal ? i + 1 : i == chunks_of(c) - 1 ? query_chunks_of(c) : 0};
+  }
   // The token whose decays a query finds: where all queries read after all keys, the end.
   FWP_DEVICE int reader(int query) const { return c.causal ? query : last_token; }
 
