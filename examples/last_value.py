@@ -42,9 +42,9 @@ if __name__ == "__main__":
             x = tokens(sequences) + places.weight
             for layer in layers:
                 x, _ = layer(x, None)
-            x = scores(x[:, ::2])  # at the keys
-            accuracies[update] = (x.argmax(-1) == last)[last >= 0].float().mean()
-            nn.functional.cross_entropy(x.flatten(0, 1), last.flatten()).backward()
+            logits = scores(x[:, ::2])  # at the keys
+            accuracies[update] = (logits.argmax(-1) == last)[last >= 0].float().mean()
+            nn.functional.cross_entropy(logits.flatten(0, 1), last.flatten()).backward()
             optimizer.step()
             optimizer.zero_grad()
         means = accuracies.view(-1, 20).mean(1)
