@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from fwp_fairseq import ops
-from fwp_fairseq.ops.call import RULES, STRENGTHS
+from fwp_fairseq.ops.call import GATES, RULES
 from tests.cuda import compiled
 from tests.maps import build_map
 from tests.shared import locked
@@ -148,7 +148,7 @@ def _inputs(kind: str) -> dict[str, Tensor]:
 
 
 def _expected(x: dict[str, Tensor], case: Case) -> list[Tensor]:
-    names = ("q", "k", "v", *STRENGTHS[case.rule])
+    names = ("q", "k", "v", *GATES[case.rule])
     given = [x[name].double()[None, :, None].requires_grad_() for name in names]
     out, _ = getattr(ops, f"{case.rule}_rule")(
         *given, feature_map=build_map("dpfp", x["k"].shape[1], nu=case.nu) if case.nu else None,
