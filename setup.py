@@ -198,7 +198,8 @@ for part in PARTS[TARGET]:
     if record["reasons"][part] is None:
         extensions.append(extension(part))
     elif TARGET != "auto":
-        sys.exit(f"FWP_BUILD={TARGET}: cannot build the {part} kernels: {record['reasons'][part]}")
+        reason = record["reasons"][part]
+        sys.exit(f"FWP_BUILD={TARGET}: cannot build the {part} kernels: {reason}; FWP_BUILD=none installs without them")
 if extensions:
     from torch.utils.cpp_extension import BuildExtension as build_ext
 

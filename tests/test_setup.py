@@ -172,6 +172,13 @@ def test_failing_compiler_is_recorded_by_auto_and_stops_cpu(project):
     assert build(project, "cpu", CXX=compiler)[0] != 0
 
 
+def test_a_compiler_that_is_absent_is_named_with_the_build_that_needs_none(project):
+    add_kernels(project)
+    status, output, _ = build(project, "cpu", CXX="no-such-c++")
+    assert status == 1 and "no C++ compiler: no-such-c++, expected a program on PATH" in output
+    assert output.endswith("; FWP_BUILD=none installs without them\n")
+
+
 @needs_compiler
 def test_a_changed_header_is_compiled_without_ninja(project):
     (project / "csrc" / "cpu").mkdir()
