@@ -38,6 +38,8 @@ def _or_dash(name: str):
 
 def _note(rows: list[dict]) -> str:
     lines = [f"BLEU: {text}." for text in dict.fromkeys(row["scorer"] for row in rows) if text]
+    if any(" / " in row["attention"] for row in rows):
+        lines.append("attention: encoder / decoder / cross-attention.")
     if any(row["spread"] for row in rows):
         lines.append("± is the standard deviation over seeds.")
     return "\n\n".join(lines)

@@ -78,6 +78,12 @@ def test_a_name_that_would_lie_on_a_line_goes_into_a_legend():
     assert 'id="legend_1"' in drawn
 
 
+@pytest.mark.parametrize("attention, note", [("delta / delta / softmax", "encoder / decoder / cross"), ("delta", "")])
+def test_the_sites_of_attention_are_named(attention, note):
+    table = markdown(grid(TRAININGS, "trainings", trainings({"attention": attention, "updates": 20})))
+    assert ("attention: " in table) == bool(note) and note in table
+
+
 def test_updates_are_whole_numbers():
     curve = Series("delta", "delta", {1: (9.0, None), 2: (8.0, None)})
     ticks = re.findall(
@@ -145,7 +151,7 @@ def test_names_below_an_axis_do_not_overlap_and_lines_have_colours_of_their_own(
 
 
 def test_control_characters_are_shown_as_such():
-    rows = trainings({"name": "a\x1b[31m\nb", "feature_map": "softmax", "updates": 1, "bleu": 3})
+    rows = trainings({"name": "a\x1b[31m\nb", "attention": "softmax", "updates": 1, "bleu": 3})
     found = markdown(grid(TRAININGS, "trainings", rows))
     assert "a\\x1b[31m\\nb" in found and found.count("\n") == 2
 
