@@ -17,8 +17,8 @@ references: --lines H --references TOKENS --tokenize none --smooth-method none -
 
 Several systems are compared with one of sacreBLEU's paired tests, with the first system as the baseline. The p-value is
 the share of samples, counting the two systems themselves as one, that differ at least as much as the systems do. *
-marks p-values below 0.05. The bootstrap subtracts the mean of its samples, and counts differences within its error as
-equal.
+marks p-values below 0.05. The bootstrap subtracts the mean of its samples; where few sentences differ, differences that
+the error of this mean leaves just below a tie count as ties.
 """
 
 import argparse

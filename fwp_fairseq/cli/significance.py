@@ -6,9 +6,7 @@ from unittest import mock
 import numpy as np
 
 _ROUNDING = 1e-6  # of scores from 0 to 100, whose sums are taken in another order for each sample
-
-
-_ERRORS = 3  # standard errors of a mean, within which differences from it count as equal
+_ERRORS = 3  # standard errors of a mean, within which equal differences from it can be ties
 
 
 def _p_value(differences: np.ndarray, observed: float, centred: bool) -> float:
@@ -17,10 +15,14 @@ def _p_value(differences: np.ndarray, observed: float, centred: bool) -> float:
     p = (c + 1) / (n + 1), where c of n samples have such a difference (Noreen 1989; Riezler and Maxwell 2005).
     sacreBLEU counts those above the observed one alone, so that a few different sentences always seem significant.
     The bootstrap's differences are ``centred``: their mean, which is known up to its standard error, was taken away.
-    If systems differ in one sentence, its second copy in a resample is a tie, which chance would decide otherwise.
+    Where few sentences differ, so that samples repeat each other, those that chance leaves just below a tie count too.
     """
-    error = _ERRORS * differences.std() / len(differences) ** 0.5 if centred else 0.0
-    return (np.sum(differences >= observed - max(error, _ROUNDING)).item() + 1) / (len(differences) + 1)
+    at_least = differences >= observed - _ROUNDING
+    if centred:
+        _, sample_of, copies = np.unique(np.round(differences, 6), return_inverse=True, return_counts=True)
+        error = _ERRORS * differences.std() / len(differences) ** 0.5
+        at_least |= (copies[sample_of] > 1) & (differences >= observed - error)
+    return (np.sum(at_least).item() + 1) / (len(differences) + 1)
 
 
 def paired(systems: dict[str, list[str]], references: list[str], metrics: dict, kind: str, samples: int, jobs: int = 1):
