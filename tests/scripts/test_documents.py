@@ -33,6 +33,16 @@ def test_passages_end_with_their_document():
     assert list(passages(texts, 4)) == [[one] for one in texts]
 
 
+@pytest.mark.parametrize("row, cross", [
+    ("hybrid", "softmax,source-window=8"), ("softmax-rotary-rotary-cross", "softmax-rotary,source-window=8"),
+])  # fmt: skip
+def test_a_source_window_leaves_the_rest_of_cross_attention_as_it_was_trained(tmp_path, row, cross):
+    (row,) = (candidate for candidate in SMOKE.rows if candidate.name == row)
+    run = Run(SMOKE, row, 1, tmp_path, tmp_path)
+    command = evaluation.decode_command(run, tmp_path / "checkpoint_best.pt", tmp_path / "source", {}, 8)
+    assert command[command.index("--model-overrides") + 1] == str({"fwp_cross": cross})
+
+
 def test_every_length_is_in_one_bucket():
     lengths = [1, 64, 65, 128, 129, 256, 257, 1300]
     found = Translations(lengths, [""] * 8, [""] * 8, [False] * 8)

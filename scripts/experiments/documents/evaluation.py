@@ -12,6 +12,7 @@ from pathlib import Path
 from fwp_fairseq.cli.bleu_tokenizer import bleu_metric, make_metric
 from fwp_fairseq.cli.translations import generated, lines
 from fwp_fairseq.files import write_atomically
+from fwp_fairseq.kinds import Attention
 from scripts.common import bootstrap, process
 from scripts.common.commands import DIRECTION, USER_DIR, words_of
 from scripts.common.folder import Folder, RecipeError, content
@@ -44,6 +45,10 @@ class Translations:
 
 
 def decode_command(run: Run, checkpoint: Path, source: Path, device: dict, window: int | None) -> list[str]:
+    overrides = None
+    if window is not None:
+        cross = Attention.parse(run.row.kinds["cross"]).changed({"source_window": window})
+        overrides = str({"fwp_cross": str(cross)})
     flags = {
         "--path": checkpoint,
         **DIRECTION,
@@ -52,7 +57,7 @@ def decode_command(run: Run, checkpoint: Path, source: Path, device: dict, windo
         "--bpe": "sentencepiece",
         "--sentencepiece-model": run.data / SENTENCEPIECE,
         **run.preset.decoding,
-        "--model-overrides": None if window is None else str({"fwp_cross": f"softmax,source-window={window}"}),
+        "--model-overrides": overrides,
         **device,
     }
     return ["fairseq-interactive", f"{run.data}/bin", *USER_DIR, *words_of(flags)]
