@@ -16,6 +16,10 @@ for argument in "$@"; do
   esac
   previous=$argument
 done
+if [ "$previous" = --texts ]; then
+  echo "scripts/quickstart.sh: error: --texts: expected a folder" >&2
+  exit 2
+fi
 if [ -n "${texts:-}" ]; then
   if ! (cd "$FWP_CALLER_FOLDER" && [ -d "$texts" ]); then
     echo "scripts/quickstart.sh: error: --texts $texts: expected a folder" >&2 # before anything is installed

@@ -51,10 +51,14 @@ def test_texts_of_ones_own_go_to_fwp_train(tmp_path):
     shutil.copy(ROOT / "scripts/quickstart.sh", tmp_path / "scripts")
     found = call(tmp_path / "scripts/quickstart.sh", "--out", "x", "--texts", "tests", "--", "--lr", "1")
     assert found.stdout == f"set up\n{ROOT}\ntrain|--out|x|--texts|tests|--|--lr|1|"
-    for words in ("--texts", "my texts"), ("--texts=my texts",):
+    for words, said in (
+        (("--texts", "my texts"), " my texts"),
+        (("--texts=my texts",), " my texts"),
+        (("--texts",), ""),
+    ):
         absent = call(tmp_path / "scripts/quickstart.sh", *words)
         assert (absent.returncode, absent.stdout) == (2, "")
-        assert absent.stderr == "scripts/quickstart.sh: error: --texts my texts: expected a folder\n"
+        assert absent.stderr == f"scripts/quickstart.sh: error: --texts{said}: expected a folder\n"
 
 
 @pytest.mark.parametrize(
