@@ -11,18 +11,15 @@ previous=
 for argument in "$@"; do
   case $argument in
     --) break ;;
+    --texts) texts= ;;
     --texts=*) texts=${argument#*=} ;;
     *) if [ "$previous" = --texts ]; then texts=$argument; fi ;;
   esac
   previous=$argument
 done
-if [ "$previous" = --texts ]; then
-  echo "scripts/quickstart.sh: error: --texts: expected a folder" >&2
-  exit 2
-fi
-if [ -n "${texts:-}" ]; then
-  if ! (cd "$FWP_CALLER_FOLDER" && [ -d "$texts" ]); then
-    echo "scripts/quickstart.sh: error: --texts $texts: expected a folder" >&2 # before anything is installed
+if [ -n "${texts:-}" ] || [ "$previous" = --texts ]; then
+  if ! (cd "$FWP_CALLER_FOLDER" && [ -d "${texts:-}" ]); then
+    echo "scripts/quickstart.sh: error: --texts${texts:+ $texts}: expected a folder" >&2 # before anything is installed
     exit 2
   fi
   scripts/environment.sh

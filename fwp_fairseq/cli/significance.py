@@ -19,7 +19,7 @@ def _p_value(differences: np.ndarray, observed: float, centred: bool) -> float:
     """
     at_least = differences >= observed - _ROUNDING
     if centred:
-        _, sample_of, copies = np.unique(np.round(differences, 6), return_inverse=True, return_counts=True)
+        _, sample_of, copies = np.unique(np.round(differences / _ROUNDING), return_inverse=True, return_counts=True)
         error = _ERRORS * differences.std() / len(differences) ** 0.5
         at_least |= (copies[sample_of] > 1) & (differences >= observed - error)
     return (np.sum(at_least).item() + 1) / (len(differences) + 1)

@@ -36,9 +36,8 @@ _BOTH = tuple(
 
 
 _WIDER_BETA = _row(
-    "hybrid-gated-rotary-cross-conv-beta-0-2",
-    f"gated-delta{BOTH_WAYS}{CONVOLUTIONS},beta-range=0-2", f"gated-delta{CONVOLUTIONS},beta-range=0-2", ROTARY,
-)  # fmt: skip
+    f"{_BOTH[1].name}-beta-0-2", *(_BOTH[1].kinds[site] + ",beta-range=0-2" for site in ("encoder", "decoder")), ROTARY
+)
 
 
 def _with(name: str, flags: dict, rows: tuple[Row, ...] = (_BASELINE, _HYBRID, _GATED, _ROTARY)) -> tuple[Row, ...]:
