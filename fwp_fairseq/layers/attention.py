@@ -16,11 +16,11 @@ from .memory_attention import MemoryAttention
 class FastWeightAttention(MemoryAttention):
     """Attends with a memory of fixed size instead of all earlier keys and values.
 
-    With q, k and v projected from the input and phi the feature map, a position writes W <- W + v phi(k)^T under the
-    rule ``sum`` (``delta`` writes beta (v - old value of the key), under ``gated`` all earlier content decays, and
-    ``gated_delta`` combines both) and reads W phi(q), divided as the normaliser says (Schlag et al. 2021, Eq. 17-28;
-    docs/equations.md has all equations). For the other memories see :mod:`..memories`. Queries are not scaled by
-    d_key^-1/2.
+    Each position projects its input to q, k and v, writes to a matrix W, and reads W phi(q), divided as the normaliser
+    says; phi is the feature map. The update rule ``sum`` writes W <- W + v phi(k)^T. ``delta`` writes beta (v - old
+    value of the key) instead of v; under ``gated``, all earlier content decays; ``gated_delta`` combines both (Schlag
+    et al. 2021, Eq. 17-28; docs/equations.md has all equations). For the other memories see :mod:`..memories`. Queries
+    are not scaled by d_key^-1/2.
 
     Parameters: q_proj, k_proj, v_proj and out_proj with bias, named and initialised as in fairseq's attention; if
     chosen, one scale per head in ``qk_norm`` and one weight per value in ``output_norm``; those of ``memory``; with
@@ -46,10 +46,10 @@ class FastWeightAttention(MemoryAttention):
     the causal form computes the products of all pairs instead, which is cheaper. A state has d_dot (d_value + 1)
     numbers per head, for a text of any length.
 
-    The random directions of the maps favor and rfa change only when ``set_num_updates(n)`` of the modules that have it
-    is called, which draws new ones for training unless ``directions`` is ``fixed``; fairseq calls it before each
-    update. A state can only be read with the directions with which it was written. Evaluation uses one fixed draw,
-    which is saved with the module.
+    The maps favor and rfa have random directions. Their method ``set_num_updates(n)``, which fairseq calls before each
+    update, draws new ones for training unless ``directions`` is ``fixed``; without such calls they stay the same.
+    Evaluation always uses one draw, which is saved with the module. A state can only be read with the directions with
+    which it was written.
     """
 
     def __init__(

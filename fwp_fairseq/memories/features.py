@@ -63,5 +63,5 @@ class Features(nn.Module):
         return divide(phi, phi.sum(-1, keepdim=True) + EPS) if self.normalize_features else phi
 
     def products(self, q: Tensor, k: Tensor) -> Tensor:
-        """Computes phi(q).phi(k) for all pairs of queries and keys, (B, H, T, S), with phi(k) as the rule uses it."""
+        """Computes phi(q).phi(k) for all pairs of queries and keys, (B, H, T, S), with phi(k) normalised."""
         return self.kernel_map(self.queries(q).transpose(1, 2)) @ self.phi(self.keys(k)).permute(0, 2, 3, 1)

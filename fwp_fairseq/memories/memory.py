@@ -43,9 +43,10 @@ class Memory(nn.Module):
     """Writes key-value pairs and reads with queries; each attention site has one memory.
 
     A subclass defines :attr:`State`, the named tuple that it carries from one call to the next, :meth:`state_shapes`,
-    :meth:`attend`, and :meth:`weights` if its output is a weighted sum of values. If it decodes lazily, it also defines
-    :meth:`_step` and, for cross-attention, :meth:`_write` and :meth:`_read`. Flags, layers and models find it through
-    :meth:`rows` (the options that it adds to the table), :meth:`chosen_by` and :meth:`contradictions`.
+    :meth:`attend`, and :meth:`weights` if its output is a weighted sum of values. If it decodes lazily, from a cache of
+    recent keys instead of a state, it also defines :meth:`_step` and, for cross-attention, :meth:`_write` and
+    :meth:`_read`. Flags, layers and models find it through :meth:`rows` (the options that it adds to the table),
+    :meth:`chosen_by` and :meth:`contradictions`.
 
     Callers run these methods by calling the module, ``memory("attend", q, k, v, parts)``, because hooks that prepare
     parameters (pruning, weight norm, FSDP) run before a call but not before a method.

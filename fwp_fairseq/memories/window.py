@@ -47,10 +47,10 @@ class WindowState(NamedTuple):
 
 
 class _Positions(NamedTuple):
-    """Keys and values of a state, if any, and of a call: each row has the w positions of the state, new ones, padding.
+    """The keys and values of a state, if there is one, followed by those of a call.
 
     Attributes:
-        k, v: (B, S, H, d_key).
+        k, v: (B, S, H, d_key); in each row, padding comes last.
         absent: (B, S), True at entries that are not read; None if all are read.
         last: (B, w), the indices of the w latest positions, negative if there are fewer; None without padding.
     """

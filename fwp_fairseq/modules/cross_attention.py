@@ -21,8 +21,8 @@ class CrossAttention(FairseqAttention, MultiheadAttention):
     In beam search, fairseq keeps a copy of a source's keys and values for each hypothesis, and multiplies each query
     with its copy. Here, each source is stored once, and the queries of all its hypotheses are multiplied with it
     together. This divides the memory by the beam size, and replaces several one-row products by one product. fairseq's
-    generator sets the number of hypotheses per sentence, and the encoder passes on which source each of them reads;
-    otherwise, every row has a separate source.
+    generator sets the number of hypotheses per sentence, and the encoder says which source each hypothesis reads;
+    without them, every row has a separate source.
 
     Everything else is left to fairseq: training, scoring, decoding under autograd, and the options that change keys or
     weights (bias_k, add_zero_attn, xformers). With rotary positions, which fairseq lacks, everything is computed here.
@@ -33,8 +33,8 @@ class CrossAttention(FairseqAttention, MultiheadAttention):
             rotary.
 
     Attributes:
-        target_pads: (R, T), True at padding among the next call's queries, which takes no position; None if there is
-            none.
+        target_pads: (R, T), True at the padding in the next call's queries, which rotary positions do not count; None
+            if there is none.
     """
 
     def __init__(self, *args, options: SiteOptions = _STOCK, **kwargs):

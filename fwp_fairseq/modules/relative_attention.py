@@ -115,7 +115,7 @@ class RelativeAttention(FairseqAttention, nn.Module):
 
     @staticmethod
     def _by_position(scores: Tensor) -> Tensor:
-        """Shifts scores by distance (B, H, T, S), for the distances S - 1 to 0, into scores by position.
+        """Arranges scores (B, H, T, S), whose last dimension is the distance from S - 1 to 0, by position instead.
 
         Entries to the right of a query contain scores of other queries and must be masked.
         """

@@ -59,7 +59,7 @@ class CrossPositions(nn.Module):
         self.lengths.zero_()
 
     def _load_from_state_dict(self, state_dict, prefix, metadata, strict, missing, unexpected, errors) -> None:
-        """Refuses lengths that no training set has."""
+        """Loads the lengths; refuses them if only one is 0, or if their ratio is above 10,000."""
         super()._load_from_state_dict(state_dict, prefix, metadata, strict, missing, unexpected, errors)
         low, high = (0, 0) if self.lengths.is_meta else sorted(self.lengths.tolist())
         if not (low == high == 0 or 0 < high <= low * _LARGEST_RATIO):

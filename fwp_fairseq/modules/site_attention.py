@@ -126,7 +126,7 @@ class SiteAttention(FairseqAttention, MemoryAttention):
         return self.memory("write", *self.writes(key), key_padding_mask=key_padding_mask, rows=rows)
 
     def _of_heads(self, weights: Tensor | None) -> Tensor | None:
-        """Transposes weights (B, H, T, S) to (H, B, T, S); in training, raises those that are 0."""
+        """Transposes weights (B, H, T, S) to (H, B, T, S); in training, raises them to 1e-6 or more."""
         if weights is None:
             return None
         if self.training:

@@ -1,23 +1,29 @@
 """The operators as matrix products in pure PyTorch, which are fast without compiled code, on any device.
 
-Time is cut into chunks. Within a chunk, every rule is one masked Gram matrix. Rows are positions, W0 and z0 are the
-state before the chunk, and M is the causal mask. Under the rules with decay, M is multiplied by the decay between write
-and read; ``decay`` is the decay of W0 up to each position, ``total`` that of W0 up to the end of the chunk, and ``e``
-that of each write up to the end. Under the gated rule, M and e are also multiplied by the beta of the write. Without
-decay, ``decay``, ``total`` and ``e`` are 1:
+The positions are cut into chunks. The rows of Q, K and V are phi(q_t), phi(k_t) and v_t at the positions of a chunk;
+those of U are the vectors that the loop over time would write, and those of Y are the outputs before the division. W0
+and z0 are the state before the chunk. Then
 
-    Y = ((Q K^T) * M) U + decay * (Q W0),    denominators: the same with ones in place of U and z0 in place of W0
+    Y = ((Q K^T) * M) U + decay * (Q W0)
     W = total W0 + (K * e)^T U
 
-    sum, gated  U = V
-    delta       U = (I + A)^-1 (beta V - r (K W0)),  A = r * stril(K K^T),  r = beta, or beta / (z.k + eps) normalised
-    gated_delta the same with decay * (K W0) in place of K W0 and stril(K K^T) * M in place of stril(K K^T)
+where W is the state after the chunk and M is the causal mask. The denominators and z are computed like Y and W, with
+ones in place of U and z0 in place of W0. Under the rules with decay, M also contains the decay from each write to each
+read, ``decay`` is that of W0 up to each position, ``total`` that of W0 up to the end of the chunk, and ``e`` that of
+each write up to the end. Without decay, all of these are 1. Under the gated rule, M and e also contain the beta of the
+write. The vectors to write are
 
-The triangular system of the delta rule is from Yang et al. 2024, that of the gated delta rule from Yang, Kautz and
+    sum, gated   U = V
+    delta        U = (I + r * stril(K K^T))^-1 (beta V - r * (K W0))
+    gated_delta  U = (I + r * stril(K K^T) * M)^-1 (beta V - r * decay * (K W0))
+
+where stril keeps what is below the diagonal, and r is beta, divided by z.k + eps if outputs are normalised. The
+triangular system of the delta rule is from Yang et al. 2024, that of the gated delta rule from Yang, Kautz and
 Hatamizadeh 2025. Their M contains quotients of cumulative products of alpha; this one contains the products themselves,
-so that alpha may be 0 or negative. The rows of U are the vectors that the loop over time would write. Normalising
-features by their sums divides the small Gram matrices, never the wide features. Cost per head: O(L^2 (d_dot + d_value))
-in one chunk, O(L d_dot d_value) over many. The states of single steps are never stored.
+so that alpha may be 0 or negative.
+
+If features are divided by their sums, the code divides the small Gram matrices instead of the wide features. Cost per
+head: O(L^2 (d_dot + d_value)) in one chunk, O(L d_dot d_value) over many. The states of single steps are never stored.
 """
 
 from collections.abc import Iterable
@@ -140,7 +146,7 @@ class _Chunk:
         return total if z is None else total + self.old(z[..., None], self.k)
 
     def weights(self) -> Tensor | None:
-        """Computes e, ``(B, H, L, 1)``, the decay of each write up to the end of the chunk; None without decay."""
+        """Computes e, ``(B, H, L, 1)``, which is 0 at padding; None if it is all ones."""
         if self.forget_gate is None:
             return self.keep
         later = F.pad(self.forget_gate[:, :, 1:], (0, 0, 0, 1), value=1)

@@ -8,14 +8,16 @@ blocks. A query reads
 
     out_t = g W q + sum_j w_j (q.k_j) u_j,   divided by  g z.q + sum_j w_j (q.k_j) + eps  if the output is normalised
 
-with q = phi(q_t), k_j = phi(k_j), and features divided by their sums if the site normalises them. w_j = g = 1, except
-under the rules with decay: there w_j is the product of all later alpha (gated delta rule), or beta_j times the product
-of all later 1 - beta (gated rule), and g is the same product over the whole block. Results equal those of the operators
-in :mod:`.fast_weights` up to rounding. Steps and folding (below) are compiled. If the library does not support a site,
-attention decodes with these operators instead, and each hypothesis has its own state.
+where q and k_j are features, divided by their sums if the site normalises them. The weights w_j and g are 1 under the
+sum rule and the delta rule. Under the gated delta rule, w_j is the product of all later alpha, and g the product of all
+alpha of the block. Under the gated rule, w_j is beta_j times the product of all later 1 - beta, and g the product of
+all 1 - beta of the block.
 
-When a block is full, its positions are written into the state (*folded*), and a new block begins. Memory therefore
-stays bounded for outputs of any length. :func:`longest_block` gives the maximum length of a block.
+When a block is full, its positions are *folded*: they are written into the state, and a new block begins. Memory
+therefore stays bounded for outputs of any length. :func:`longest_block` gives the maximum length of a block.
+
+Results equal those of the operators in :mod:`.fast_weights` up to rounding. Steps and folding are compiled. If the
+library does not support a site, attention decodes with those operators instead, and each hypothesis has its own state.
 
 Hypotheses are rows of index tables: position j of row r is stored in row ``ancestors[r, j]`` of the block, and row r
 reads row ``rows[r]`` of the state or of a source that several rows share. Reordering hypotheses only permutes these
@@ -64,8 +66,8 @@ class Cache:
     """Holds everything written so far: R rows (hypotheses) read N rows of storage; C is the capacity of the block.
 
     Attributes:
-        keys: (C, N, H, d_cached), normalised features. If the map is homogeneous, phi(c x) = c^n phi(x), and features
-            are wider than keys, keys are stored instead, scaled so that phi of a stored key is normalised.
+        keys: (C, N, H, d_cached), normalised features. If features are wider than keys, and the map is homogeneous
+            (phi(c x) = c^n phi(x)), keys are stored instead, scaled so that phi of a stored key is normalised.
         written: (C, N, H, d_value), the written vectors u_j.
         strengths: (C, N, H), beta_j of the gated rule, alpha_j of the gated delta rule, else None.
         ancestors: (R, C) int32, the row in which each position of each hypothesis is stored; None for a shared source,

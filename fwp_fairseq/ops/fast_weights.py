@@ -225,7 +225,7 @@ def gated_rule(
     """Computes the gated rule of Peng et al. 2021: all earlier content decays at each write, whatever its key.
 
     W_s = (1 - beta_s) W_{s-1} + beta_s v_s phi(k_s)^T, z_s = (1 - beta_s) z_{s-1} + beta_s phi(k_s),
-    y_t = W_t phi(q_t) / (z_t . phi(q_t) + eps) (Schlag et al. 2021, Eq. 52, without z: ``normalize_output=False``).
+    y_t = W_t phi(q_t) / (z_t . phi(q_t) + eps). Eq. 52 of Schlag et al. 2021 has no z (``normalize_output=False``).
 
     Args:
         beta: (B, S, H), the gate after the sigmoid (1 - g in Peng et al.); 1 forgets everything before. Between 1 and

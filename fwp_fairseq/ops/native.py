@@ -28,7 +28,7 @@ def _known() -> tuple[list[str], list[str]]:
 
 
 def unknown(rule: Rule, feature_map) -> list[str]:
-    """Returns a sentence for each of rule and map that the compiled library does not know; empty if it knows both."""
+    """Lists messages: one if the compiled library does not know the rule, and one if it does not know the map."""
     if not LIBRARY:
         return []
     rules, maps = _known()

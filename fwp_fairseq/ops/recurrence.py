@@ -11,8 +11,8 @@ Delta LSTM, where each gate g = u, i, o has a matrix R^g that is written like R 
     c_t = sigmoid(x^i_t) * x^u_t + (1 - sigmoid(x^i_t)) * c_{t-1}
     h_t = sigmoid(x^o_t) * c_t
 
-Padding writes nothing and is not fed back: R, y, h and c stay as they are for the next position. The output at
-padding is y or h of these equations with the R before it.
+Padding writes nothing and is not fed back: R, y, h and c stay as they are for the next position. The output at a padded
+position is y or h of these equations, without the write to R.
 
 There are two implementations. ``reference`` is a loop over time in PyTorch, for any dtype and device; for the backward
 pass, autograd keeps the matrices of every position. ``native`` is the compiled loop, for CPUs and, in float32 and for d
@@ -178,7 +178,7 @@ def _kernel(name: str, gates: int, vectors: int, kept: tuple[bool, ...]) -> Kern
     """Describes a compiled recurrence whose state consists of R and ``vectors`` vectors.
 
     The operator returns out, the states, and for each entry of ``kept`` a further tensor that the backward pass needs.
-    This tensor has the heads of the net or, if the entry is True, those of every gate.
+    If the entry is True, this tensor has a vector for each gate of each head, otherwise one for each head.
     """
 
     def states(k: Tensor) -> list[Tensor]:

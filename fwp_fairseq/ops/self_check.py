@@ -47,7 +47,7 @@ def both_passes(run: Callable[..., list[Tensor]], tensors: list[Tensor]) -> list
 
 
 def inputs(rule: Rule, length: int, device: str) -> list[Tensor]:
-    """Draws q, k, v and gates as float64 with half-precision values; decay is so weak that most content remains."""
+    """Draws q, k, v and gates, rounded to bfloat16, as float64; decay is so weak that most content remains."""
     generator = torch.Generator().manual_seed(length)
     q, k = torch.randn(2, 1, length, HEADS, D_KEY, generator=generator)
     v = torch.randn(1, length, HEADS, D_VALUE, generator=generator)

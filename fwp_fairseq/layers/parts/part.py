@@ -6,7 +6,9 @@ from torch import nn
 
 
 class Part(nn.Module):
-    """Changes the queries and keys of all heads, or their outputs, if an option does not have its default.
+    """Changes the queries and keys of all heads, or their outputs.
+
+    Attention has this part if its option does not have the default.
 
     ``forward`` maps (..., heads, d_key) to the same shape. Attention stores the module under the name of the option.
 

@@ -12,20 +12,24 @@ from .part import Part
 
 
 class QueryKeyNorm(Part):
-    """Computes length scale_h x / (|x| + eps) for the queries and keys of head h; scale_h is learned and starts at 1.
+    """Computes s_h L x / (|x| + eps) for the queries and keys of head h.
 
-    phi(q).phi(k) then depends only on the directions of q and k, and scale_h determines how sharply. With FAVOR+ it is
-    exp(scale_h^2 length^2 cos(q, k) / sqrt(d_key)). The variance of its estimate from random features grows with
-    exp(|q' + k'|^2), q' = q d_key^-1/4 (Luo et al. 2021, "Stable, Fast and Accurate: Kernelized Attention with Relative
-    Positional Encoding", Lemma 2); without the norm, queries and keys keep growing during training.
+    The scale s_h is learned and starts at 1. The constant L = sqrt(variance d_key) is the root mean square length of
+    queries and keys at initialisation.
+
+    phi(q).phi(k) then depends only on the directions of q and k, and s_h determines how sharply. With FAVOR+ it is
+    exp(s_h^2 L^2 cos(q, k) / sqrt(d_key)). This kernel starts as sharp as softmax attention: the cosine of two random
+    directions has variance 1 / d_key, so the exponent starts with variance ``variance``^2, as q.k / sqrt(d_key) does in
+    softmax attention.
+
+    Without the norm, queries and keys keep growing during training, and the variance of the kernel's estimate from
+    random features grows with exp(|q' + k'|^2), q' = q d_key^-1/4 (Luo et al. 2021, "Stable, Fast and Accurate:
+    Kernelized Attention with Relative Positional Encoding", Lemma 2).
 
     Args:
         heads: number of scales.
         d_key: width of a head.
-        variance: mean square of an entry of queries and keys at initialisation. ``length`` = sqrt(variance d_key) is
-            the root mean square of their lengths. The cosine of two random directions has variance 1 / d_key, so the
-            exponent length^2 cos / sqrt(d_key) has variance ``variance``^2, as q.k / sqrt(d_key) does in softmax
-            attention at initialisation: the kernel starts as sharp as softmax attention.
+        variance: mean square of an entry of queries and keys at initialisation.
 
     It is computed in float32 or wider; the result has the dtype of x. Cost: a few passes over x.
     """

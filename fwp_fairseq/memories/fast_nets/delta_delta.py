@@ -13,7 +13,13 @@ from .fast_net import FastNet, Run
 
 @state.registered
 class DeltaDeltaState(NamedTuple):
-    """first (B, H, d_dot, 3 d_key + 1), which programs second (B, H, d_dot, d_key); fed (B, H, d_key)."""
+    """The state of a Delta-Delta Net.
+
+    Attributes:
+        first: (B, H, d_dot, 3 d_key + 1), the matrix whose output is written to the second.
+        second: (B, H, d_dot, d_key).
+        fed: (B, H, d_key), the previous output if it is fed back.
+    """
 
     first: Tensor | None
     second: Tensor | None
@@ -23,9 +29,9 @@ class DeltaDeltaState(NamedTuple):
 class DeltaDelta(FastNet):
     """Writes a second fast weight matrix with the output of a first (Irie et al. 2021, Sec. 3.1, "Delta-Delta Net").
 
-    The values of the first matrix have width 3 d_key + 1, and its output is the query, key, value and logit of beta of
-    the second matrix. The delta rule writes both, with the same kind of feature map and normaliser; learned maps are
-    not shared. The site's v is the part of the first matrix's values that becomes the second matrix's values.
+    The output of the first matrix has width 3 d_key + 1: it is the query, key, value and logit of beta of the second.
+    In what is written to the first matrix, the site's v takes the place of that value. The delta rule writes both
+    matrices, with the same kind of feature map and normaliser; learned maps are not shared.
     """
 
     name, title = "delta", "Delta-Delta Net, a matrix writes a second one"

@@ -13,9 +13,9 @@ class Fwp1991(FastNet):
     """Computes W_t = tanh(W_{t-1} + v_t phi(k_t)^T), y_t = W_t phi(q_t), W_0 = 0.
 
     These are Eqs. 1 to 3 of Schlag, Irie and Schmidhuber 2021 for the systems of Schmidhuber 1991 and 1992, with v for
-    a, k for b and tanh for sigma. The paper reads with the input itself; here, as in all attention, its projection q
-    reads. The site's map and normaliser also apply; the paper has neither, which corresponds to the map identity.
-    Without tanh this is the sum rule.
+    a, k for b and tanh for sigma. The paper uses the input itself as the query; here the query is its projection q, as
+    in all attention. The site's map and normaliser also apply; the paper has neither. Without tanh this is the sum
+    rule.
     """
 
     name, title = "fwp1991", "one matrix, to which tanh is applied after each write"

@@ -12,7 +12,7 @@ from .fast_net import FastNet, Run
 
 @state.registered
 class LinearState(NamedTuple):
-    """W (B, H, d_dot, d_key); fed (B, H, d_key), the previous output."""
+    """W (B, H, d_dot, d_key), and fed (B, H, d_key), the previous output if it is fed back."""
 
     W: Tensor | None
     fed: Tensor | None
@@ -21,8 +21,8 @@ class LinearState(NamedTuple):
 class Linear(FastNet):
     """Computes y_t = W_t phi(q_t), with W_t written by the delta rule from k_t, v_t and beta_t.
 
-    With feedback this is the Recurrent Delta Net. Without it, it is the delta rule, for which sites use a
-    :class:`..matrix.Matrix`.
+    With feedback this is the Recurrent Delta Net. A site without feedback uses :class:`..matrix.Matrix` instead, which
+    computes the same.
     """
 
     name, title = "linear", "one matrix"

@@ -14,7 +14,7 @@ GATES = ("u", "i", "o")
 
 @state.registered
 class LstmState(NamedTuple):
-    """The matrices of each gate, W (B, H, d_dot, d_key) and R (B, H, d_key, d_key); h and c (B, H, d_key); fed."""
+    """The matrices of each gate, W (B, H, d_dot, d_key) and R (B, H, d_key, d_key); h, c and fed (B, H, d_key)."""
 
     W_u: Tensor | None
     W_i: Tensor | None

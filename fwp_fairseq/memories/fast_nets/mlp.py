@@ -26,7 +26,7 @@ class WideLayerNorm(nn.LayerNorm):
 
 @state.registered
 class MlpState(NamedTuple):
-    """W1 (B, H, depth, d_dot, 4 d_key); W2 (B, H, depth, d_dot of the hidden units, d_key); fed (B, H, d_key)."""
+    """W1 (B, H, depth, d_dot, 4 d_key); W2 (B, H, depth, features of the hidden units, d_key); fed (B, H, d_key)."""
 
     W1: Tensor | None
     W2: Tensor | None
@@ -42,8 +42,8 @@ class Mlp(FastNet):
 
     where ``norm`` is a layer norm over d_key numbers with slow weights, W1 maps to 4 d_key hidden units, and W2 maps
     back. The delta rule writes every matrix with a separate key, value and beta; the site's k and beta belong to the
-    first W1, and its v belongs to the first W2. The first W1 uses the site's feature map, and all other matrices have
-    separate maps of the same kind; those of the hidden units have their natural width.
+    first W1, and its v belongs to the first W2. The first W1 uses the site's feature map. Every other matrix has a map
+    of its own, of the same kind; for W2, d_dot is the map's natural width.
     """
 
     name, title = "mlp", "Delta MLP, blocks of two matrices"

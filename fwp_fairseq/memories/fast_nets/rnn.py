@@ -11,7 +11,7 @@ from .fast_net import FastNet, Run
 
 @state.registered
 class RnnState(NamedTuple):
-    """W (B, H, d_dot, d_key); R (B, H, d_key, d_key); y (B, H, d_key), the output; fed, the same if it is fed back."""
+    """W (B, H, d_dot, d_key); R (B, H, d_key, d_key); y (B, H, d_key), the output; fed, y again if it is fed back."""
 
     W: Tensor | None
     R: Tensor | None
