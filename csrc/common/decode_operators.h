@@ -129,8 +129,8 @@ Tensor decode(const Tensor& q, const OptionalTensor& k, const OptionalTensor& v,
       TORCH_CHECK_VALUE(R <= block.stored, op, ": ", R, " rows are to be written, storage of keys has ", block.stored);
       f.rows("k", *k, c.k, {R, T, H, d_key});
       f.rows("v", *v, c.v, {R, T, H, block.d_value});
-      if (beta) f.strengths("beta", *beta, c.beta, {R, T, H});
-      if (alpha) f.strengths("alpha", *alpha, c.alpha, {R, T, H});
+      if (beta) f.gate("beta", *beta, c.beta, {R, T, H});
+      if (alpha) f.gate("alpha", *alpha, c.alpha, {R, T, H});
       f.mask(key_padding_mask, c.key_padding_mask, {R, T});
     }
     out = f.new_rows(c.out, q, block.d_value);

@@ -29,7 +29,7 @@ class Fields {
     else copy(x, field);
   }
   // (B, L, H): a number for each position and head.
-  template <class R> void strengths(const char* name, const Tensor& x, R& field, at::IntArrayRef shape) {
+  template <class R> void gate(const char* name, const Tensor& x, R& field, at::IntArrayRef shape) {
     check_shape(op, name, x, shape);
     check_state(op, name, x, like);
     point(field, x);
@@ -58,12 +58,11 @@ class Fields {
     field = data_of<V>(x);
   }
 
-  // Results to be written: of x's shape and memory layout but `width` wide, of the shape of strengths x, and
-  // contiguous.
+  // Results to be written: of x's shape and memory layout but `width` wide, of the shape of gate x, and contiguous.
   template <class R> Tensor new_rows(R& field, const Tensor& x, int64_t width) {
     return result(field, fwp::new_rows(x, width));
   }
-  template <class R> Tensor new_strengths(R& field, const Tensor& x) {
+  template <class R> Tensor new_gate(R& field, const Tensor& x) {
     return result(field, fwp::new_rows(x, 1).squeeze(3));
   }
   template <class V> Tensor new_whole(V*& field, at::IntArrayRef shape) {

@@ -47,13 +47,13 @@ void projection(Fields& f, const OptionalTensor& x, V*& field, Map map, at::IntA
   f.whole("projection", x, field, shape);
 }
 
-// A strength of the rule, a number for each position and head, is there exactly where the rule takes it.
+// A gate of the rule, a number for each position and head, is there exactly where the rule takes it.
 template <class R>
-void strength(Fields& f, const char* name, const OptionalTensor& x, R& field, bool taken, Rule rule,
-              at::IntArrayRef shape) {
+void gate(Fields& f, const char* name, const OptionalTensor& x, R& field, bool taken, Rule rule,
+          at::IntArrayRef shape) {
   TORCH_CHECK_VALUE(taken == x.has_value(), f.op, ": ", name, " is ", x ? "given" : "missing", " for the rule ",
                     name_of(rule));
-  if (x) f.strengths(name, *x, field, shape);
+  if (x) f.gate(name, *x, field, shape);
 }
 
 // A state, or gradients of one: W of shape `shape`, and z, which lacks the last dimension, exactly where the output is

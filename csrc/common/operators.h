@@ -80,8 +80,8 @@ struct Inputs {
     f.rows("q", q, c.q, {p.batch, p.targets, p.heads, p.d_key});
     f.rows("k", k, c.k, {p.batch, p.sources, p.heads, p.d_key});
     f.rows("v", v, c.v, {p.batch, p.sources, p.heads, p.d_value});
-    strength(f, "beta", beta, c.beta, takes_beta(p.rule), p.rule, {p.batch, p.sources, p.heads});
-    strength(f, "alpha", alpha, c.alpha, takes_alpha(p.rule), p.rule, {p.batch, p.sources, p.heads});
+    gate(f, "beta", beta, c.beta, takes_beta(p.rule), p.rule, {p.batch, p.sources, p.heads});
+    gate(f, "alpha", alpha, c.alpha, takes_alpha(p.rule), p.rule, {p.batch, p.sources, p.heads});
     f.mask(key_padding_mask, c.key_padding_mask, {p.batch, p.sources});
     fwp::projection(f, projection, c.projection, p.map, {p.width.m, p.d_key}, p.width.m > 0);
     states(f, "initial_W", "initial_z", W, z, c.initial_W, c.initial_z, p.state_shape(), p.options.normalize_output);
@@ -133,8 +133,8 @@ std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor> fast_weights_
     grad_k = f.new_rows(c.grad_k, k, p.d_key);
     grad_v = f.new_rows(c.grad_v, v, p.d_value);
     const Tensor none = at::empty({0}, q.options()), no_state = at::empty({0}, q.options().dtype(state_type(q)));
-    grad_beta = beta ? f.new_strengths(c.grad_beta, *beta) : none;
-    grad_alpha = alpha ? f.new_strengths(c.grad_alpha, *alpha) : none.clone();
+    grad_beta = beta ? f.new_gate(c.grad_beta, *beta) : none;
+    grad_alpha = alpha ? f.new_gate(c.grad_alpha, *alpha) : none.clone();
     grad_initial_W = W ? f.new_whole(c.grad_initial_W, W->sizes()) : no_state;
     grad_initial_z = z ? f.new_whole(c.grad_initial_z, z->sizes()) : no_state.clone();
   });

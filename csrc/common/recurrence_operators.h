@@ -49,7 +49,7 @@ std::tuple<Tensor, Tensor, Tensor, Tensor> recur(const Tensor& z, const Tensor& 
     f.rows("z", z, c.z, n.rows());
     f.rows("k", k, c.k, n.rows());
     f.rows("v", v, c.v, n.rows());
-    f.strengths("beta", beta, c.beta, {n.batch, n.length, n.heads});
+    f.gate("beta", beta, c.beta, {n.batch, n.length, n.heads});
     f.mask(key_padding_mask, c.key_padding_mask, {n.batch, n.length});
     f.whole("R", R, c.initial_R, n.matrix());
     f.whole("y", y, c.initial_y, n.vector());
@@ -80,12 +80,12 @@ std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor, Tensor> recur_backward(
     f.whole("y", y, c.initial_y, n.vector());
     f.rows("k", k, c.k, n.rows());
     f.rows("v", v, c.v, n.rows());
-    f.strengths("beta", beta, c.beta, {n.batch, n.length, n.heads});
+    f.gate("beta", beta, c.beta, {n.batch, n.length, n.heads});
     f.mask(key_padding_mask, c.key_padding_mask, {n.batch, n.length});
     grad_z = f.new_rows(c.grad_z, k, n.d);
     grad_k = f.new_rows(c.grad_k, k, n.d);
     grad_v = f.new_rows(c.grad_v, k, n.d);
-    grad_beta = f.new_strengths(c.grad_beta, beta);
+    grad_beta = f.new_gate(c.grad_beta, beta);
     grad_initial_R = f.new_whole(c.grad_initial_R, n.matrix());
     grad_initial_y = f.new_whole(c.grad_initial_y, n.vector());
   });
@@ -103,7 +103,7 @@ struct LstmInputs {
     set(call.heads, n.heads / 3);
     f.rows("k", k, call.k, n.rows());
     f.rows("v", v, call.v, n.rows());
-    f.strengths("beta", beta, call.beta, {n.batch, n.length, n.heads});
+    f.gate("beta", beta, call.beta, {n.batch, n.length, n.heads});
     f.mask(key_padding_mask, call.key_padding_mask, {n.batch, n.length});
     f.whole("h", h, call.initial_y, n.net_vector());
     f.whole("c", c, call.initial_c, n.net_vector());
@@ -158,7 +158,7 @@ std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor> recur_lstm_ba
     grad_z = f.new_rows(call.grad_z, k, n.d);
     grad_k = f.new_rows(call.grad_k, k, n.d);
     grad_v = f.new_rows(call.grad_v, k, n.d);
-    grad_beta = f.new_strengths(call.grad_beta, beta);
+    grad_beta = f.new_gate(call.grad_beta, beta);
     grad_initial_R = f.new_whole(call.grad_initial_R, n.matrix());
     grad_initial_h = f.new_whole(call.grad_initial_y, n.net_vector());
     grad_initial_c = f.new_whole(call.grad_initial_c, n.net_vector());

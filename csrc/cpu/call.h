@@ -54,7 +54,7 @@ struct Call {
 };
 
 // The same call as it looks from the last token; there are as many queries as keys.
-template <class T> Call<T> turned(Call<T> c) {
+template <class T> Call<T> reversed(Call<T> c) {
   const auto turn = [&](auto&... rows) {
     ((rows ? (rows.data += (c.sources - 1) * rows.time, rows.time = -rows.time) : 0), ...);
   };

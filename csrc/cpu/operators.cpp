@@ -23,9 +23,9 @@ struct Operators {
                     [&](const auto& c, auto number) { run(p, c, chosen_kernels<decltype(number)>().rules.backward); });
   }
 
-  // With both_ways the heads of the second half are given the turned call.
+  // With both_ways the heads of the second half are given the reversed call.
   template <class T> static void run(const Problem& p, const Call<T>& c, const HeadKernel<Call<T>, T>& kernel) {
-    const Call<T> back = p.options.both_ways ? turned(c) : c;
+    const Call<T> back = p.options.both_ways ? reversed(c) : c;
     for_each_head<T>(c, kernel.scratch(c), [&](const Call<T>& c, int64_t b, int64_t h, T* own) {
       kernel.run(2 * h < c.heads ? c : back, b, h, own);
     });

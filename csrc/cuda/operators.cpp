@@ -46,12 +46,12 @@ struct Operators {
     for (int64_t size : {p.batch * p.heads, p.targets, p.sources})
       TORCH_CHECK_VALUE(size <= most, p.op, ": ", size, " heads or tokens, expected at most ", most, " on CUDA");
     if (short_serves(call, backward)) return start(p.op, run_short, call);
-    Tensor turned;
+    Tensor transposed;
     if (call.projection) {
       const auto floats = q.options().dtype(at::kFloat);
       const Tensor given = at::from_blob(const_cast<float*>(call.projection), {p.width.m, p.d_key}, floats);
-      turned = given.transpose(0, 1).contiguous();
-      point(call.projection_turned, turned);
+      transposed = given.transpose(0, 1).contiguous();
+      point(call.projection_transposed, transposed);
     }
     start_groups(p.op, q, call, backward);
   }

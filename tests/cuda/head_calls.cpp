@@ -28,7 +28,7 @@ template <class Kernel, class Lay> const char* run(Kernel kernel, Lay lay, const
 
 }  // namespace
 
-// Tensors (tokens, width) in bfloat16, strengths (tokens,) in float: q, k, v, beta, alpha, out, grad_out, and the gradients
+// Tensors (tokens, width) in bfloat16, gates (tokens,) in float: q, k, v, beta, alpha, out, grad_out, and the gradients
 // of the first five. Returns null, or what is wrong.
 extern "C" const char* run_sentence(void* const* x, int tokens, int d_key, int d_value, int normalize_output,
                                     float eps) {

@@ -173,7 +173,7 @@ def _results(library: ctypes.CDLL, kind: str, x: dict[str, Tensor], case: Case) 
 def _error(results: list[Tensor], expected: list[Tensor]) -> float:
     """Returns the largest error of a result, in the mean over its rows, of each over the row's norm."""
     errors = []
-    for a, b in zip(results, expected, strict=False):  # steps have no gradients, and not all rules have all strengths
+    for a, b in zip(results, expected, strict=False):  # steps have no gradients, and not all rules have all gates
         a, b = (y.double().view(1 if y.dim() == 1 else len(y), -1) for y in (a, b))
         error = (a - b).norm(dim=1) / b.norm(dim=1).clamp(min=1e-3 * b.norm() / len(b) ** 0.5)
         errors.append(error.square().mean().sqrt().nan_to_num(torch.inf).item())

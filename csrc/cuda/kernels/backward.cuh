@@ -88,7 +88,7 @@ struct Backward : Forward {
     if (c.grad_W) load_state(state_gradient(chunks), c.grad_W, c.grad_z, x, {0, feature_tiles()}, false);
     FWP_ROLLED (int i = chunks - 1; i >= 0; --i) {
       load_chunk(i);
-      if (!x.is_z || c.rule == Rule::gated) find_rows(x, i);  // else no strength has a gradient of z's column
+      if (!x.is_z || c.rule == Rule::gated) find_rows(x, i);  // else no gate has a gradient of z's column
       if (i > 0 || c.initial_W) change_state_gradient(x, i);
     }
     if (c.initial_W) store_state(c.grad_initial_W, c.grad_initial_z, x, {0, feature_tiles()}, true);
@@ -166,7 +166,7 @@ struct Backward : Forward {
   // ---- chunks ----
 
   // Of slices first .. end - 1. With those of values comes all that queries give and what follows from what keys have read,
-  // with the first slice, which comes last, what follows for strengths.
+  // with the first slice, which comes last, what follows for gates.
   FWP_DEVICE void chunks_back(int i, int first, int end) const {
     load_chunk(i);
     const bool values = end > first_slice(c);
@@ -184,7 +184,7 @@ struct Backward : Forward {
     } while (++n < queries.end);
     if (decays(c.rule)) note_state(i, after, before, state_products(i, first, end));
     if (corrects(c.rule) && values) pairs_back(i, before);
-    if (first == 0) strengths_back(i);
+    if (first == 0) gates_back(i);
     sync_block();
   }
   // E = D G U^T of chunk n of queries to s.p.
@@ -342,7 +342,7 @@ struct Backward : Forward {
       norms[r] = c.normalize_output ? -rates[r] * s.rate[token] * norm : 0.f;
       if (t == 0) {
         own(c.grad_norms, key_rows(c))[chunk * i + token] = norms[r];
-        put_strength(c.grad_beta, i, token, rates[r] * norm);
+        put_gate(c.grad_beta, i, token, rates[r] * norm);
       }
     }
     if (decays(c.rule) && owns(rows))
@@ -381,13 +381,13 @@ struct Backward : Forward {
           give_features(x_k_gradient(i), x_k(i), turn(s.p, 1), dk, f);
         });
   }
-  FWP_DEVICE void put_strength(const Rows<float>& to, int i, int key, float x) const {
+  FWP_DEVICE void put_gate(const Rows<float>& to, int i, int key, float x) const {
     const int token = chunk * i + key;
     if (token < c.sources) to.data[offset(to, token, c.sources)] = is_pad(token) ? 0.f : x;
   }
   // dbeta gets the products of dR with values, and under the gated rule what follows from decay; dalpha is that of
   // decay.
-  FWP_DEVICE void strengths_back(int i) const {
+  FWP_DEVICE void gates_back(int i) const {
     if (!takes_beta(c.rule)) return;
     const int rows = keys(i);
     float* const M = decay_gradient(i);
@@ -413,8 +413,8 @@ struct Backward : Forward {
     if (thread >= rows || token >= c.sources) return;
     const float kept = decays(c.rule) ? kept_gradient(M, thread) : 0.f;
     const float through_rates = corrects(c.rule) ? c.grad_beta.data[offset(c.grad_beta, token, c.sources)] : 0.f;
-    put_strength(c.grad_beta, i, thread, s.sums[thread] + through_rates - (c.rule == Rule::gated ? kept : 0.f));
-    if (takes_alpha(c.rule)) put_strength(c.grad_alpha, i, thread, kept);
+    put_gate(c.grad_beta, i, thread, s.sums[thread] + through_rates - (c.rule == Rule::gated ? kept : 0.f));
+    if (takes_alpha(c.rule)) put_gate(c.grad_alpha, i, thread, kept);
   }
 };
 

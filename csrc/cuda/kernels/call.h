@@ -34,7 +34,7 @@ struct Call {
   Map map;
   Type type;
   int nu, m;                            // see Width
-  const float *projection, *projection_turned;  // (m, d_key) and (d_key, m), contiguous
+  const float *projection, *projection_transposed;  // (m, d_key) and (d_key, m), contiguous
   float input_scale;                    // of the inputs that the projection is multiplied with
   int causal, both_ways, normalize_features, normalize_output;
   float eps;

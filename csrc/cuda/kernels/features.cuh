@@ -83,11 +83,11 @@ template <class R, class F> FWP_DEVICE void each_dpfp_feature(const R& r, int d_
 template <class C> struct Features : Lanes {
   const C& c;
   float* const x;  // [2 d_key]: under DPFP r, else x
-  const float* const projection_turned;
+  const float* const projection_transposed;
   float* const phi;
 
-  FWP_DEVICE Features(const C& call, float* x, const float* projection_turned, float* phi)
-      : c(call), x(x), projection_turned(projection_turned), phi(phi) {}
+  FWP_DEVICE Features(const C& call, float* x, const float* projection_transposed, float* phi)
+      : c(call), x(x), projection_transposed(projection_transposed), phi(phi) {}
 
   FWP_DEVICE void take(int d, float input) const {
     x[d] = input;
@@ -124,7 +124,7 @@ template <class C> struct Features : Lanes {
         const float norm = sum(c.d_key, [&](int d) { return c.input_scale * x[d] * (c.input_scale * x[d]); }) / 2;
         each(c.m, [&](int i) {
           float p = 0;
-          for (int d = 0; d < c.d_key; ++d) p += c.input_scale * x[d] * projection_turned[int64_t(d) * c.m + i];
+          for (int d = 0; d < c.d_key; ++d) p += c.input_scale * x[d] * projection_transposed[int64_t(d) * c.m + i];
           total += phi[i] = favor_feature(p - norm);
           total += phi[c.m + i] = favor_feature(-p - norm);
         });

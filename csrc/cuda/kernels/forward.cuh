@@ -91,13 +91,13 @@ struct Forward : Tokens {
     if (owns(rows) && stored) put(written(i).from(0, x.first), u, x.columns);
   }
   // u <- T u, or T^T u. Leaves shared memory free.
-  template <bool TURNED> FWP_DEVICE void solve(Strip<8>& u, const Slice& x, int i) const {
+  template <bool TRANSPOSED> FWP_DEVICE void solve(Strip<8>& u, const Slice& x, int i) const {
     const int rows = keys(i);
     stage(s.y, inverse(i), rows, rows);
     if (owns(rows)) put(s.x, u, x.columns);
     arrived();
     clear(u);
-    if (owns(rows)) multiply<TURNED, false>(u, s.y, s.x, rows, x.columns);
+    if (owns(rows)) multiply<TRANSPOSED, false>(u, s.y, s.x, rows, x.columns);
     sync_block();
   }
   FWP_DEVICE void change_state(Strip<8>& u, const Slice& x, int i, const Range& tiles) const {
@@ -238,7 +238,7 @@ struct Forward : Tokens {
     }
     if (!back || !c.normalize_output) return;
     if (owns(rows)) put_norm_gradient(products, norm, i);
-    if (c.rule == Rule::gated) written_back(slice(0), i, k);  // else z's column has no strength
+    if (c.rule == Rule::gated) written_back(slice(0), i, k);  // else z's column has no gate
     else sync_block();
   }
   // What a slice of gradients in s.y gives to what was written: dU = P^T G.

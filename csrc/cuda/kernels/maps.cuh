@@ -82,7 +82,7 @@ template <int ROWS, bool DPFP> struct Slabs : Head, Fragments {
     return eight(static_cast<const uint16_t*>(rows.data) + offset(rows, token, length) + column);
   }
   template <class V> FWP_DEVICE int64_t step(const Rows<V>& rows, int tokens) const {
-    return tokens * (turned ? -rows.time : rows.time);
+    return tokens * (reversed ? -rows.time : rows.time);
   }
   FWP_DEVICE bool is_there(int r, bool key) const { return key ? r < c.sources && !is_pad(r) : r < c.targets; }
   // Starts to copy 64 columns from `first` on of all rows, with 0 beyond the last column and for rows that are not there.

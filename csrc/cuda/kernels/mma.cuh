@@ -169,23 +169,23 @@ struct Products {
     FWP_UNROLL (int n = 0; n < N / 2; ++n)
       if (16 * n < columns) scale(sum, n, units[n]);
   }
-  // Own rows of sum += A B over `inner` numbers, in `columns` columns. A is stored as it is, or turned: with its
+  // Own rows of sum += A B over `inner` numbers, in `columns` columns. A is stored as it is, or transposed: with its
   // columns as rows. So is B.
-  template <bool A_TURNED, bool B_TURNED, int N> FWP_DEVICE void multiply(Strip<N>& sum, float (&units)[N / 2],
-                                                                          const Tile& a, const Tile& b, int inner,
-                                                                          int columns) const {
+  template <bool A_TRANSPOSED, bool B_TRANSPOSED, int N> FWP_DEVICE void multiply(Strip<N>& sum, float (&units)[N / 2],
+                                                                                  const Tile& a, const Tile& b,
+                                                                                  int inner, int columns) const {
     const int r = lane % 8, second = 8 * (lane / 8 % 2), third = 8 * (lane / 16);
     FWP_ROLLED (int k = 0; k < inner; k += 16) {
       uint32_t A[4];
-      if (A_TURNED) load_matrices_transposed(A, a.at + (k + third + r) * tile_ld + row + second);
+      if (A_TRANSPOSED) load_matrices_transposed(A, a.at + (k + third + r) * tile_ld + row + second);
       else load_matrices(A, a.at + (row + second + r) * tile_ld + k + third);
-      const float power = a.powers[A_TURNED ? k / 16 * powers_ld + warp : powers_ld * warp + k / 16];
+      const float power = a.powers[A_TRANSPOSED ? k / 16 * powers_ld + warp : powers_ld * warp + k / 16];
       FWP_UNROLL (int n = 0; n < N / 2; ++n) {
         if (16 * n >= columns) continue;
         uint32_t B[4];
-        if (B_TURNED) load_matrices(B, b.at + (16 * n + third + r) * tile_ld + k + second);
+        if (B_TRANSPOSED) load_matrices(B, b.at + (16 * n + third + r) * tile_ld + k + second);
         else load_matrices_transposed(B, b.at + (k + second + r) * tile_ld + 16 * n + third);
-        const float unit = power * b.powers[B_TURNED ? n * powers_ld + k / 16 : k / 16 * powers_ld + n];
+        const float unit = power * b.powers[B_TRANSPOSED ? n * powers_ld + k / 16 : k / 16 * powers_ld + n];
         if (unit != units[n]) {
           scale(sum, n, units[n] * undone(unit));
           units[n] = unit;
@@ -195,11 +195,11 @@ struct Products {
       }
     }
   }
-  template <bool A_TURNED, bool B_TURNED, int N>
+  template <bool A_TRANSPOSED, bool B_TRANSPOSED, int N>
   FWP_DEVICE void multiply(Strip<N>& sum, const Tile& a, const Tile& b, int inner, int columns) const {
     Units<N> units;
     begin<N>(units);
-    multiply<A_TURNED, B_TURNED>(sum, units, a, b, inner, columns);
+    multiply<A_TRANSPOSED, B_TRANSPOSED>(sum, units, a, b, inner, columns);
     end<N>(sum, units, columns);
   }
 };

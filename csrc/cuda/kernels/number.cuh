@@ -40,18 +40,18 @@ struct Fragments {
       : thread(thread_index()), lane(thread & 31), warp(warp_index()), g(lane >> 2), t(lane & 3), row(16 * warp),
         near(lane & 8), far(lane >> 1 & 8), r8(lane & 7) {}
 
-  // A left operand of 16 rows from r on, and of 16 columns from k on; or of a matrix that is stored turned.
+  // A left operand of 16 rows from r on, and of 16 columns from k on; or of a matrix that is stored transposed.
   FWP_DEVICE void left(uint32_t (&A)[4], const uint16_t* a, int ld, int r, int k) const {
     load_matrices(A, a + (r + near + r8) * ld + k + far);
   }
-  FWP_DEVICE void left_turned(uint32_t (&A)[4], const uint16_t* a, int ld, int r, int k) const {
+  FWP_DEVICE void left_transposed(uint32_t (&A)[4], const uint16_t* a, int ld, int r, int k) const {
     load_matrices_transposed(A, a + (k + far + r8) * ld + r + near);
   }
-  // A right operand of 16 rows from k on, and of 16 columns from n on; or of a matrix that is stored turned.
+  // A right operand of 16 rows from k on, and of 16 columns from n on; or of a matrix that is stored transposed.
   FWP_DEVICE void right(uint32_t (&B)[4], const uint16_t* b, int ld, int k, int n) const {
     load_matrices_transposed(B, b + (k + near + r8) * ld + n + far);
   }
-  FWP_DEVICE void right_turned(uint32_t (&B)[4], const uint16_t* b, int ld, int k, int n) const {
+  FWP_DEVICE void right_transposed(uint32_t (&B)[4], const uint16_t* b, int ld, int k, int n) const {
     load_matrices(B, b + (n + far + r8) * ld + k + near);
   }
   // sum += A B of 16 columns, from strip n on

@@ -178,7 +178,7 @@ struct FeatureRow : Row {
     phi = x + round_up(2 * c.d_key, 4);
   }
 
-  FWP_DEVICE Features<Call> features() const { return {c, x, c.projection_turned, phi}; }
+  FWP_DEVICE Features<Call> features() const { return {c, x, c.projection_transposed, phi}; }
   // phi in shared memory; returns by what it has to be multiplied.
   FWP_DEVICE float make() const {
     const Features<Call> map = features();

@@ -32,8 +32,8 @@ template <int ROWS, bool CORRECTS, bool DECAYS, bool DPFP> struct Short : Slabs<
     take(s ? s->rest : unused, 4 * ROWS), take(s ? s->end : unused, 4 * ROWS), take(s ? s->whole : unused, 4 * blocks);
   }
 
-  // Strengths of all keys; a barrier follows for beta, and this has one for what decays are made of.
-  FWP_DEVICE void load_strengths() const {
+  // The gates of all keys; a barrier follows for beta, and this has one for what decays are made of.
+  FWP_DEVICE void load_gates() const {
     if (thread < ROWS) {
       const bool there = this->is_there(thread, true);
       beta[thread] = !there ? 0.f : c.beta.data ? c.beta.data[this->offset(c.beta, thread, c.sources)] : 1.f;

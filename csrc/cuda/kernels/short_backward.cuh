@@ -46,7 +46,7 @@ template <int ROWS, bool CORRECTS, bool DECAYS, bool DPFP> struct ShortBackward 
 
   FWP_DEVICE void run() const {
     this->start_inputs();
-    this->load_strengths();
+    this->load_gates();
     copies_arrived();
     sync_block();
     this->scale_inputs();
@@ -128,12 +128,12 @@ template <int ROWS, bool CORRECTS, bool DECAYS, bool DPFP> struct ShortBackward 
   }
 
   // Own rows of X^T B, of the tiles of X from `begin` on; those before are zero.
-  FWP_DEVICE void multiply_turned(Strip<8>& u, const uint16_t* x, int ld, int begin, const uint16_t* b) const {
+  FWP_DEVICE void multiply_transposed(Strip<8>& u, const uint16_t* x, int ld, int begin, const uint16_t* b) const {
     clear(u);
     FWP_UNROLL (int m = 0; m < tiles; ++m) {
       if (m < tiles - 1 && m < begin) continue;
       uint32_t A[4];
-      this->left_turned(A, x, ld, row, 16 * m);
+      this->left_transposed(A, x, ld, row, 16 * m);
       this->add_row(u, A, b, 16 * m);
     }
   }
@@ -174,13 +174,13 @@ template <int ROWS, bool CORRECTS, bool DECAYS, bool DPFP> struct ShortBackward 
         this->left(A, grad, tile_ld, row, k);
         meet_row(h, A, v, k, last);
       }
-      multiply_turned(u, e, tile_ld, begin, grad);
+      multiply_transposed(u, e, tile_ld, begin, grad);
       const float back = g_unit * undone(p_power);
       float by[2] = {back, back};
       if constexpr (CORRECTS) {
         this->put(phi, tile_ld, u);
         sync_block();
-        multiply_turned(u, inverse, square_ld, warp, phi);
+        multiply_transposed(u, inverse, square_ld, warp, phi);
         FWP_UNROLL (int k = 0; k < 4; ++k) {
           uint32_t A[4];
           pack_operand(A, u[2 * k], u[2 * k + 1]);
@@ -204,7 +204,7 @@ template <int ROWS, bool CORRECTS, bool DECAYS, bool DPFP> struct ShortBackward 
     FWP_UNROLL (int n = 0; n < tiles; ++n) {
       if (n > last) continue;
       uint32_t B[4];
-      this->right_turned(B, b, tile_ld, k, 16 * n);
+      this->right_transposed(B, b, tile_ld, k, 16 * n);
       this->add(strip, 2 * n, A, B);
     }
   }
@@ -264,7 +264,7 @@ template <int ROWS, bool CORRECTS, bool DECAYS, bool DPFP> struct ShortBackward 
       if constexpr (CORRECTS) this->each_decay([&](int n, int i, float d) { l[n][i] *= d; });
       this->each_read_decay([&](int n, int i, float d) { h[n][i] *= d; });  // above the diagonal is 0
     }
-    // Where features are normalised, what the products of gradients with features are; and gradients of strengths.
+    // Where features are normalised, what the products of gradients with features are; and gradients of gates.
     float key_part[2] = {};
     q_mean[0] = q_mean[1] = k_mean[0] = k_mean[1] = 0;
     if (c.normalize_features) {
@@ -276,7 +276,7 @@ template <int ROWS, bool CORRECTS, bool DECAYS, bool DPFP> struct ShortBackward 
     }
     if (c.normalize_features || gated) sum_columns(p, a, h, l);
     if (gated) each([&](int n, int i) { h[n][i] *= beta[key(n, i)]; });
-    put_strengths();
+    put_gates();
     float of_query[2], of_key[2];
     FWP_UNROLL (int r = 0; r < 2; ++r) {
       const int own = row + g + 8 * r;
@@ -393,7 +393,7 @@ template <int ROWS, bool CORRECTS, bool DECAYS, bool DPFP> struct ShortBackward 
     }
     sync_block();
   }
-  FWP_DEVICE void put_strengths() const {
+  FWP_DEVICE void put_gates() const {
     sync_block();
     if (!takes_beta(c.rule) || thread >= c.sources || thread >= ROWS) return;
     const bool pad = this->is_pad(thread);
@@ -445,7 +445,7 @@ template <int ROWS, bool CORRECTS, bool DECAYS, bool DPFP> struct ShortBackward 
       FWP_UNROLL (int m = 0; m < tiles; ++m) {
         if (m < tiles - 1 && m < begin) continue;
         uint32_t B[4];
-        this->left_turned(B, e, tile_ld, row, 16 * m);
+        this->left_transposed(B, e, tile_ld, row, 16 * m);
         this->add_row(sum, B, phi, 16 * m);
       }
       if constexpr (CORRECTS)
@@ -453,7 +453,7 @@ template <int ROWS, bool CORRECTS, bool DECAYS, bool DPFP> struct ShortBackward 
           if (m <= warp) this->add_row(sum, A[m], keys, 16 * m);
           if (m < warp) continue;
           uint32_t B[4];
-          this->left_turned(B, inverse, tile_ld, row, 16 * m);
+          this->left_transposed(B, inverse, tile_ld, row, 16 * m);
           this->add_row(sum, B, keys, 16 * m);
         }
       this->put(values + plane, tile_ld, sum);

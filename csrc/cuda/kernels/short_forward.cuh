@@ -32,7 +32,7 @@ template <int ROWS, bool CORRECTS, bool DECAYS, bool DPFP> struct ShortForward :
 
   FWP_DEVICE void run() const {
     this->start_inputs();
-    this->load_strengths();
+    this->load_gates();
     copies_arrived();
     sync_block();
     this->scale_inputs();

@@ -34,15 +34,15 @@ FWP_DEVICE void store_two(Type type, void* to, int64_t i, Float2 x) {
 struct Head {
   const Call& c;
   int head, b, h;  // in the group; in the batch
-  bool turned;     // from the last token to the first
+  bool reversed;   // from the last token to the first
 
   FWP_DEVICE Head(const Call& call, int head)
       : c(call), head(head), b((c.first_head + head) / c.heads), h((c.first_head + head) % c.heads),
-        turned(c.both_ways && h >= c.heads / 2) {}
+        reversed(c.both_ways && h >= c.heads / 2) {}
 
   // The offset of the row of a token, of `length` tokens in the head's order.
   template <class V> FWP_DEVICE int64_t offset(const Rows<V>& rows, int token, int length) const {
-    return b * rows.batch + (turned ? length - 1 - token : token) * rows.time + h * rows.head;
+    return b * rows.batch + (reversed ? length - 1 - token : token) * rows.time + h * rows.head;
   }
   FWP_DEVICE bool is_pad(int key) const {
     return c.key_padding_mask.data && c.key_padding_mask.data[offset(c.key_padding_mask, key, c.sources)];
@@ -125,7 +125,7 @@ struct Tokens : Head, Products {
   FWP_DEVICE Matrix written(int i) const { return of_keys(c.written, i); }
   FWP_DEVICE bool has_state(int i) const { return i > 0 || c.initial_W; }
 
-  // The strengths of a chunk of keys, and decays of all pairs. A barrier before: shared memory is free. One follows.
+  // The gates of a chunk of keys, and decays of all pairs. A barrier before: shared memory is free. One follows.
   FWP_DEVICE void load_chunk(int i) const {
     if (thread < block_rows(c)) {
       const int key = chunk * i + thread;
