@@ -1,7 +1,7 @@
 """--task multilingual_translation refuses, by name, an architecture that is not made for it.
 
 Symptom: "Key 'left_pad_source' not in 'FwpTransformerConfig'".
-Cause: The task's options are looked up in the model's before the model is asked whether it has several languages.
+Cause: The task looks up its own options in those of the model before it checks that the model has several languages.
 Test: tests/fairseq_tools/test_faults.py::test_what_makes_no_sense_is_named
 """
 
