@@ -44,7 +44,7 @@ OPTIONS: dict[str, Option] = {option.name: option for option in (
     Option(
         "normalizer", "normaliser", "auto",
         {
-            "auto": ", ".join(f"{normalizer} for {rule}" for rule, normalizer in USUAL_NORMALIZERS.items())
+            "auto": ", ".join(f"{normalizer} for the rule {rule}" for rule, normalizer in USUAL_NORMALIZERS.items())
             + " (none instead of attention if there is an output norm or a fast net)",
             "attention": "divides the output by z . phi(q)",
             "sum": "divides features by their sum", "both": "does both", "none": "divides nothing",
@@ -67,7 +67,7 @@ OPTIONS: dict[str, Option] = {option.name: option for option in (
     Option(
         "beta_range", "range of beta", "0-1",
         {
-            "0-1": "1 replaces the old value of a key by the new one",
+            "0-1": "a write with 1 replaces the old value of its key by the new one",
             "0-2": "above 1, the rest of the old value changes its sign (negative eigenvalues)",
         },
         "the range of the write strength beta of the rules delta and gated_delta; 0-2 is meant for the normaliser l2",

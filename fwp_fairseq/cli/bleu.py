@@ -16,9 +16,10 @@ To get the tokenised BLEU of multi-bleu.perl and fairseq-score, compare tokens b
 references: --lines H --references TOKENS --tokenize none --smooth-method none --force
 
 Several systems are compared with one of sacreBLEU's paired tests, with the first system as the baseline. The p-value is
-the share of samples, counting the two systems themselves as one, that differ at least as much as the systems do. *
-marks p-values below 0.05. The bootstrap subtracts the mean of its samples; where few sentences differ, differences that
-the error of this mean leaves just below a tie count as ties.
+(c + 1) / (n + 1), if the scores of c of n random samples differ at least as much as those of the systems. * marks
+p-values below 0.05. The bootstrap subtracts the mean of all samples from each difference. If only few sentences differ,
+many samples are equal, and a sample that ties with the systems may fall just below them by the error of this mean; such
+samples count too.
 """
 
 import argparse

@@ -3,8 +3,8 @@
   fairseq-eval-lm data-bin --user-dir "$(fwp path)" --path checkpoint_best.pt --gen-subset test ... | tee test.log
   fwp ppl test.log --text test.txt
 
-fairseq reports perplexity per piece, by which models with different pieces cannot be compared. Perplexity per word is
-2 ** (bits of the whole text / words). Words are separated by white space in the text before encoding, and the end of
+fairseq reports perplexity per piece, which cannot be compared between models with different pieces. Perplexity per word
+is 2 ** (bits of the whole text / words). Words are separated by white space in the text before encoding, and the end of
 each line counts as a word because it is predicted, too. Several logs are treated as the parts of one evaluation
 (--num-shards).
 """

@@ -41,7 +41,7 @@ def add_arguments(parser) -> None:
     parser.add_argument("--max-len-b", type=int, default=50, metavar="B", help="see --max-len-a (default: 50)")
     parser.add_argument(
         "--nbest", type=int, default=1, metavar="N",
-        help="print N translations of each line, with line numbers (from 0) and scores (default: 1, without these)",
+        help="print N translations of each line; N above 1 adds line numbers (from 0) and scores (default: 1)",
     )  # fmt: skip
     parser.add_argument(
         "--alignments", action="store_true",
