@@ -23,7 +23,7 @@ class SoftmaxAttention(Projections):
     """Computes softmax(q K^T / sqrt(d_key)) V (Vaswani et al. 2017) with the interface of :class:`FastWeightAttention`.
 
     The projections have the same names and initialisation. The state contains all keys and values, 2 d_key numbers per
-    head and position, all of which every position reads.
+    head and position, and every position reads all of them.
 
     Args:
         embed_dim, num_heads, causal, source_dim: as in :class:`FastWeightAttention`.

@@ -12,8 +12,8 @@ class Features(nn.Module):
 
     :meth:`queries` and :meth:`keys` compute the first step; operators, which receive :attr:`kernel_map`, compute the
     second step on the fly. Features of length 1 (the normaliser ``l2``), features of maps that the kernels lack, and
-    ``explicit`` features are computed completely before the operator, and the kernel map is the identity. This stores
-    d_dot numbers per position, and twice as many in training.
+    ``explicit`` features are computed completely before the operator, and the kernel map is then the identity. This
+    stores d_dot numbers per position, and twice as many in training.
 
     Parameters: those of ``feature_map``, and of ``query_map`` if queries have a separate map.
 

@@ -16,7 +16,7 @@ from .call import Call, FastWeights
 
 
 def in_one_way(run: Callable) -> Callable:
-    """Adds bidirectional heads to the ``run`` of a backend that only goes forwards, by folding them into the batch."""
+    """Makes a ``run`` that only goes forwards serve bidirectional calls too: heads are folded into the batch."""
 
     @wraps(run)
     def wrapped(call: Call) -> tuple[Tensor, FastWeights | None]:

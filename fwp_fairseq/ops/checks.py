@@ -1,4 +1,4 @@
-"""Checks of operator arguments, the same for every backend; errors name the tensor, the actual and expected value."""
+"""Checks of operator arguments, the same for every backend; errors name the tensor, and what is actual and expected."""
 
 import torch
 from torch import Tensor
