@@ -64,7 +64,7 @@ def test_the_last_value_is_learned_by_the_kind_and_not_by_the_rule_alone(tmp_pat
     )
     assert done.returncode == 0, done.stderr
     accuracies = {name: float(x) for name, x in re.findall(r"(.*): accuracy (.*)", done.stdout)}
-    assert list(accuracies) == list(last_value.ATTENTIONS)
+    assert list(accuracies) == list(last_value.KINDS)
     assert accuracies["delta"] > 0.98 and accuracies["dpfp with the delta rule"] < 0.6
     assert (tmp_path / "last_value.svg").stat().st_size > 10_000
 
