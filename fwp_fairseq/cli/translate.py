@@ -21,6 +21,7 @@ from .blocks import blocks
 from .errors import UsageError, refuse_below
 from .paragraphs import Passages, add_passage, gap
 from .plugin import import_plugin
+from .progress import SAY_EVERY_SECONDS
 
 _PASSAGE = 150
 
@@ -144,8 +145,8 @@ def run(args) -> int:
     from tqdm import tqdm
 
     cut, output = _Cut(translator.longest), _Output(args)
-    quiet = True if sys.stdin.isatty() else None  # None: unless standard error is a terminal
-    with tqdm(unit="line", disable=quiet, file=sys.stderr) as bar:
+    seconds = 0.1 if sys.stderr.isatty() else SAY_EVERY_SECONDS  # a log file gets few lines, and none in a short run
+    with tqdm(unit="line", disable=sys.stdin.isatty(), mininterval=seconds, delay=seconds, file=sys.stderr) as bar:
         for block in _blocks(args):
             encoded = [(translator.encode(text) if text.strip() else (), ends) for text, ends in block]
             sources = [cut(tokens) for tokens, _ in encoded if len(tokens) > 1]

@@ -12,6 +12,8 @@ import pytest
 import torch
 
 from benchmarks import translation_memory
+from fwp_fairseq.cli import main
+from fwp_fairseq.cli import translate as translate_command
 from fwp_fairseq.cli.errors import CommandError, UsageError
 from fwp_fairseq.cli.plugin import import_plugin
 from fwp_fairseq.cli.translator import Translator, data_of, pieces_of
@@ -119,6 +121,17 @@ def test_a_document(text, translate):
     single = translate(f"{a}\n{b}\n{c}\n", *LIMITS).stdout.splitlines()
     assert found.returncode == 0, found.stderr
     assert found.stdout.splitlines() == [f"{single[0]} {single[1]}", "", single[2]]
+
+
+@pytest.mark.parametrize("seconds, said", [(0, True), (60, False)])
+def test_a_log_is_told_the_progress_of_long_texts_only(tools, mixed, monkeypatch, capsys, tmp_path, seconds, said):
+    monkeypatch.setattr(translate_command, "SAY_EVERY_SECONDS", seconds)
+    (tmp_path / "text").write_text("a man\na dog\n")
+    files = ("--data", tools.folder / "bin", "--spm", tools.folder / "spm.model")
+    with (tmp_path / "text").open() as text:
+        monkeypatch.setattr("sys.stdin", text)
+        assert main([str(word) for word in ("translate", tools.folder / "mixed", "--cpu", *files)]) == 0
+    assert ("2line" in capsys.readouterr().err) == said
 
 
 # A shell in the background starts its commands with SIGINT ignored; a terminal does not.
