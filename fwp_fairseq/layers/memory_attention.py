@@ -76,7 +76,7 @@ class MemoryAttention(Projections):
     def writes(
         self, source: Tensor, pads: Tensor | None = None, history: History | None = None
     ) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
-        """Projects to keys and values, (B, S, H, d_key), and to gates, (B, S, H), by name."""
+        """Computes keys and values, (B, S, H, d_key), and a dict with the gates, (B, S, H), and parts of a fast net."""
         k = self._changed("queries and keys", self.project("k", source, pads, history))
         v = self.project("v", source, pads, history)
         return k, v, {name: self.swap_layout(part) for name, part in self.memory("parts", source).items()}

@@ -66,8 +66,8 @@ class Projections(nn.Module):
             name: ``q``, ``k`` or ``v``.
             x: (B, L, width), or another order that :meth:`swap_layout` converts.
             pads: (B, L), True at padding; only convolutions need it.
-            history: the projections before x, by name, which convolutions read; no entry if there are none. The call
-                replaces them with those before the next positions.
+            history: the latest projections before x, under the key ``name``, which causal convolutions read; no such
+                key before the first position. The call replaces them with those that the next call needs.
         """
         y, conv = self.get_submodule(f"{name}_proj")(x), getattr(self, f"{name}_conv")
         if conv is not None:

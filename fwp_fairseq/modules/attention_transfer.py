@@ -21,7 +21,7 @@ def softmax_weights(q: Tensor, k: Tensor, key_padding_mask: Tensor | None, causa
         causal: True if position i reads only the positions j <= i.
 
     Returns:
-        (H, B, T, S). Padding that has nothing to read gets arbitrary weights.
+        (H, B, T, S). If a query at padding has no position to read, its weights are arbitrary.
     """
     scores = torch.einsum("bthd,bshd->hbts", q / math.sqrt(q.shape[-1]), k)
     scores = scores.to(state_type(scores.dtype))

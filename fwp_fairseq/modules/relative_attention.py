@@ -115,7 +115,7 @@ class RelativeAttention(FairseqAttention, nn.Module):
 
     @staticmethod
     def _by_position(scores: Tensor) -> Tensor:
-        """Arranges scores (B, H, T, S), whose last dimension is the distance from S - 1 to 0, by position instead.
+        """Sorts the scores of each query (B, H, T, S) by position; they come sorted by distance, S - 1 to 0.
 
         Entries to the right of a query contain scores of other queries and must be masked.
         """

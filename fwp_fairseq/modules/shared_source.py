@@ -25,8 +25,9 @@ class SharedSource:
     def reorder(self, order: Tensor) -> Tensor | None:
         """Replaces row i by row order[i]; returns the indices of the sources that are kept, or None if all are.
 
-        No value is read back from the device. If several rows read each source and none of them has ended, ``order`` is
-        therefore assumed to move rows only within their source, as the call of ``set_beam_size`` promises.
+        On a GPU the values of ``order`` are not read, because that would wait for the GPU. If several rows read each
+        source, and the length of ``order`` says that no row has ended, rows are assumed to move only within their
+        source, as the call of ``set_beam_size`` promises.
         """
         if self.beam == 1:
             kept = order

@@ -72,8 +72,8 @@ class SiteAttention(FairseqAttention, MemoryAttention):
 
         Weights are the normalised products phi(q).phi(k); with a window, those of both parts. Decoding steps keep no
         keys and return no weights, and neither do fast nets. In training, weights depend on
-        :attr:`shows_weights_in_training`. ``static_kv`` and ``attn_mask`` are ignored, because a decoder is always
-        causal.
+        :attr:`shows_weights_in_training`. ``attn_mask`` is ignored, because a decoder is always causal, and so is
+        ``static_kv``, because cross-attention writes its source only once.
         """
         query, key, incremental_state = call.query, call.key, call.incremental_state
         self._refuse(call)
@@ -126,7 +126,7 @@ class SiteAttention(FairseqAttention, MemoryAttention):
         return self.memory("write", *self.writes(key), key_padding_mask=key_padding_mask, rows=rows)
 
     def _of_heads(self, weights: Tensor | None) -> Tensor | None:
-        """Transposes weights (B, H, T, S) to (H, B, T, S); in training, raises them to 1e-6 or more."""
+        """Transposes weights (B, H, T, S) to (H, B, T, S); in training, replaces smaller ones by 1e-6."""
         if weights is None:
             return None
         if self.training:

@@ -16,7 +16,7 @@ from .call import Call, FastWeights
 
 
 def in_one_way(run: Callable) -> Callable:
-    """Makes a ``run`` that only goes forwards serve bidirectional calls too: heads are folded into the batch."""
+    """Extends ``run``, which only goes forwards, to bidirectional calls, by folding the heads into the batch."""
 
     @wraps(run)
     def wrapped(call: Call) -> tuple[Tensor, FastWeights | None]:

@@ -1,4 +1,4 @@
-"""Checks of operator arguments, the same for every backend; errors name the tensor, and what is actual and expected."""
+"""Checks of operator arguments for all backends; errors name the tensor, the actual and the expected value."""
 
 import torch
 from torch import Tensor

@@ -8,10 +8,10 @@ and z0 are the state before the chunk. Then
     W = total W0 + (K * e)^T U
 
 where W is the state after the chunk and M is the causal mask. The denominators and z are computed like Y and W, with
-ones in place of U and z0 in place of W0. Under the rules with decay, M also contains the decay from each write to each
-read, ``decay`` is that of W0 up to each position, ``total`` that of W0 up to the end of the chunk, and ``e`` that of
-each write up to the end. Without decay, all of these are 1. Under the gated rule, M and e also contain the beta of the
-write. The vectors to write are
+ones in place of U and z0 in place of W0. Under the rules with decay, the entries of M are the factors by which each
+write has decayed at each read. W0 has decayed by the factor ``decay`` at each position, and by ``total`` at the end of
+the chunk, where each write has decayed by ``e``. Without decay, all of these are 1. Under the gated rule, M and e also
+contain the beta of the write. The vectors to write are
 
     sum, gated   U = V
     delta        U = (I + r * stril(K K^T))^-1 (beta V - r * (K W0))
@@ -82,7 +82,7 @@ class _Features:
 def _split(x: Tensor | None, length: int) -> Iterable[Tensor | None]:
     """Cuts x (B, H, L, ...) into parts of ``length`` positions; repeats None without end if x is None.
 
-    The backward of each slice would fill all L positions with zeros; ``split`` has one backward for all parts.
+    Each slice would allocate a gradient of all L positions; ``split`` has one gradient for all parts.
     """
     return repeat(None) if x is None else x.split(length, 2)
 

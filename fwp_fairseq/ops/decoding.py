@@ -19,9 +19,9 @@ therefore stays bounded for outputs of any length. :func:`longest_block` gives t
 Results equal those of the operators in :mod:`.fast_weights` up to rounding. Steps and folding are compiled. If the
 library does not support a site, attention decodes with those operators instead, and each hypothesis has its own state.
 
-Hypotheses are rows of index tables: position j of row r is stored in row ``ancestors[r, j]`` of the block, and row r
-reads row ``rows[r]`` of the state or of a source that several rows share. Reordering hypotheses only permutes these
-tables.
+Hypotheses find what they read through two index tables: position j of hypothesis r is in row ``ancestors[r, j]`` of the
+block, and the state is in row ``rows[r]``, as is a source, which several hypotheses may share. Reordering hypotheses
+only permutes these tables.
 """
 
 from dataclasses import dataclass, replace

@@ -11,8 +11,8 @@ Delta LSTM, where each gate g = u, i, o has a matrix R^g that is written like R 
     c_t = sigmoid(x^i_t) * x^u_t + (1 - sigmoid(x^i_t)) * c_{t-1}
     h_t = sigmoid(x^o_t) * c_t
 
-Padding writes nothing and is not fed back: R, y, h and c stay as they are for the next position. The output at a padded
-position is y or h of these equations, without the write to R.
+Padding writes nothing and is not fed back: R, y, h and c stay as they are for the next position. The output that
+is returned for a padded position follows these equations with R_t = R_{t-1}.
 
 There are two implementations. ``reference`` is a loop over time in PyTorch, for any dtype and device; for the backward
 pass, autograd keeps the matrices of every position. ``native`` is the compiled loop, for CPUs and, in float32 and for d
@@ -152,7 +152,7 @@ def _lstm_loop(z, k, v, beta, pads, R, h, c) -> tuple[Tensor, ...]:
 def positions(*rows: Tensor) -> Iterator[tuple[Tensor, ...]]:
     """Yields the positions of tensors (B, L, ...), one after another.
 
-    The backward of a slice fills all L positions with zeros, so slices would cost L^2; ``unbind`` has one backward for
+    Each slice would allocate a gradient of all L positions, so L slices would cost L^2; ``unbind`` has one gradient for
     all.
     """
     return zip(*(x.unbind(1) for x in rows), strict=True)

@@ -42,7 +42,7 @@ def read_window(
 
     Args:
         q: (B, T, H, d), the queries at the last T of S positions.
-        k, v: (B, S, H, d); with ``places`` storage (P, 1, H, d).
+        k, v: (B, S, H, d); if ``places`` is given, the storage, (P, 1, H, d).
         sums: (B, F, H, d + 1), N and, in the last column, n for the last F queries; None if nothing has left the
             window.
         u, bias: (H, d) and (H,), the u and b of the gain g.
