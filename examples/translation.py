@@ -31,7 +31,7 @@ from fwp_fairseq.cli.checkpoint import load_model  # noqa: E402
 from fwp_fairseq.cli.errors import CommandError, UsageError, refuse_below  # noqa: E402
 from fwp_fairseq.cli.plugin import import_plugin  # noqa: E402
 from fwp_fairseq.cli.translator import checkpoint_in, data_of, pieces_of  # noqa: E402
-from fwp_fairseq.files import write_atomically  # noqa: E402
+from fwp_fairseq.files import reason, write_atomically  # noqa: E402
 
 
 def arguments(argv: list[str] | None) -> argparse.Namespace:
@@ -190,7 +190,7 @@ def main(argv: list[str] | None = None) -> int:
     try:
         run(arguments(argv))
     except (CommandError, UsageError, OSError) as error:
-        print(f"translation: error: {error}", file=sys.stderr)
+        print(f"translation: error: {reason(error)}", file=sys.stderr)
         return 1
     return 0
 

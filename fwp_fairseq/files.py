@@ -76,12 +76,17 @@ def write_atomically(path: str | os.PathLike, content: bytes | str) -> None:
 
 
 def reason(error: BaseException) -> str:
-    """Returns the first line of an error, or of the OSError behind it: PyTorch hides a full disk in its own."""
-    behind = error
-    while behind is not None and not isinstance(behind, OSError):
-        behind = behind.__context__
-    cause = behind or error
-    return str(cause).partition("\n")[0] or type(cause).__name__
+    """Returns the message of an error for users: of an OSError ``FILE: REASON``, without its number.
+
+    Of a RuntimeError it is the first line, or the message of the OSError behind it: PyTorch hides a full disk so.
+    """
+    cause = error
+    while isinstance(error, RuntimeError) and cause is not None and not isinstance(cause, OSError):
+        cause = cause.__context__
+    if isinstance(cause, OSError) and cause.strerror:
+        return cause.strerror if cause.filename is None else f"{cause.filename}: {cause.strerror}"
+    message = str(cause or error)
+    return (message.partition("\n")[0] if isinstance(error, RuntimeError) else message) or type(error).__name__
 
 
 _INTERPRETED = {"${": "fills in a value", "\\": "takes the next character for another"}

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from fwp_fairseq.files import replaced, write_atomically
+from fwp_fairseq.files import reason, replaced, write_atomically
 
 
 @pytest.mark.parametrize("mode", [0o600, 0o640, 0o755])
@@ -46,3 +46,11 @@ def test_device_or_pipe_is_never_replaced(tmp_path):
     with pytest.raises(FileNotFoundError, match=r"none/x.md'$"):
         write_atomically(tmp_path / "none/x.md", "text")
     assert (tmp_path / "pipe").is_fifo() and Path("/dev/null").is_char_device()
+
+
+def test_reasons_name_the_file_and_what_pytorch_hides():
+    assert reason(FileNotFoundError(2, "No such file or directory", "a.pt")) == "a.pt: No such file or directory"
+    hiding = RuntimeError("unexpected position\nand a trace")
+    assert reason(hiding) == "unexpected position"
+    hiding.__context__ = OSError(27, "File too large")
+    assert reason(hiding) == "File too large"

@@ -7,7 +7,7 @@ import signal
 import sys
 
 from .. import __version__
-from ..files import named
+from ..files import named, reason
 from ..text import printable
 from .errors import CommandError, UsageError
 
@@ -95,9 +95,6 @@ def main(argv: list[str] | None = None) -> int:
             if error.name not in _FURTHER:
                 raise
             advice = f"; pip install {_FURTHER[error.name]}"
-        message = str(error)
-        if isinstance(error, OSError) and error.filename is not None and error.strerror:
-            message = f"{error.filename}: {error.strerror}"
         command = f"fwp {name}" if name in COMMANDS else "fwp"
-        print(f"{command}: error: {printable(' '.join(message.split()))}{advice}", file=sys.stderr)
+        print(f"{command}: error: {printable(' '.join(reason(error).split()))}{advice}", file=sys.stderr)
         return 2 if isinstance(error, UsageError) else 1

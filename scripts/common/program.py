@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from fwp_fairseq.cli.errors import CommandError
+from fwp_fairseq.files import reason
 
 from . import process
 from .process import RecipeError
@@ -53,7 +54,7 @@ def run(work: Callable[[], int | None], how_to_go_on: str) -> int:
     try:
         return work() or 0
     except (RecipeError, CommandError, OSError, ValueError) as error:
-        print(f"error: {error}", file=sys.stderr)
+        print(f"error: {reason(error)}", file=sys.stderr)
         return 1
     except (KeyboardInterrupt, Stopped) as stop:
         for number in _SIGNALS:  # it is ending already

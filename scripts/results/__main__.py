@@ -17,7 +17,7 @@ from pathlib import Path
 from fwp_fairseq.cli import Parser
 from fwp_fairseq.cli.errors import CommandError, UsageError
 from fwp_fairseq.cli.table import add_output_arguments, refuse_plots, show, write_plot
-from fwp_fairseq.files import write_atomically
+from fwp_fairseq.files import reason, write_atomically
 from fwp_fairseq.tables.plot import description, embedded_description
 from fwp_fairseq.tables.table import run_rows
 from scripts.common.records import FOLDER, ROOT, read
@@ -85,7 +85,7 @@ def main(argv: list[str] | None = None) -> int:
     try:
         _run(_arguments(argv))
     except (UsageError, CommandError, OSError, ValueError) as error:
-        print(f"scripts.results: error: {' '.join(str(error).split())}", file=sys.stderr)
+        print(f"scripts.results: error: {' '.join(reason(error).split())}", file=sys.stderr)
         return 2 if isinstance(error, UsageError) else 1
     return 0
 
