@@ -22,6 +22,8 @@ from pathlib import Path
 
 from ..checkpoint_content import plain, section
 from ..files import locked, named, refuse_interpreted, replaced
+from ..kinds import hyphens
+from ..options import OPTIONS, SITES
 from ..text import duration, printable
 from . import Parser, bleu_tokenizer, commands
 from .commands import fwp, say, tool
@@ -37,6 +39,7 @@ from .recipe import SETTINGS, Recipe
 _OWN = ("--arch", "--save-dir", "--no-save", "--source-lang", "--target-lang", "--user-dir", "--finetune-from-model")
 _OWN_LETTERS = ("-a", "-s", "-t")  # architecture and languages, which may follow without a space
 _FEW_UPDATES = 50  # whose time need not be known before
+ATTENTION = [f"--fwp-{hyphens(name)}" for name in (*OPTIONS, *SITES)]
 BASELINE = "baseline"
 
 
@@ -112,17 +115,6 @@ class Training:
             return most
         say(f"the time is over: {progress.updates:,} of {lengths.max_update:,} updates were made")
         return progress.updates
-
-
-def _without_attention(flags: list[str]) -> list[str]:
-    """Returns the flags that are not of attention, each with its value."""
-    kept, skipping = [], False
-    for word in flags:
-        if word.startswith("-"):
-            skipping = word.startswith("--fwp-")
-        if not skipping:
-            kept.append(word)
-    return kept
 
 
 def _softmax(arch: str) -> list[str]:
@@ -239,7 +231,7 @@ def _trainings(args, prepared: Prepared, out: Path, beginning) -> list[Training]
     import torch
 
     from .training_flags import training_flags
-    from .trial import seconds_per_update
+    from .trial import seconds_per_update, without
 
     corpus = prepared.corpus
     tokens = sum(prepared.sides("train")[1])
@@ -287,7 +279,7 @@ def _trainings(args, prepared: Prepared, out: Path, beginning) -> list[Training]
     if args.baseline:
         folder = _made(out / BASELINE, "--out")
         softmax = _softmax(args.arch or recipe.arch())
-        trainings.append(Training(folder, words(folder, softmax, _without_attention(args.flags), updates)))
+        trainings.append(Training(folder, words(folder, softmax, without(args.flags, ATTENTION), updates)))
     return trainings
 
 

@@ -6,6 +6,7 @@ import math
 import shlex
 import tempfile
 import time
+from collections.abc import Iterable
 from pathlib import Path
 
 from ..files import write_atomically
@@ -18,12 +19,12 @@ _SKIPPED = 4  # of them, until memory is reserved and kernels are chosen
 _LENGTH = ("--max-update", "--max-epoch", "--patience", "--stop-time-hours", "--warmup-updates")
 
 
-def _without_length(words: list[str]) -> str:
-    """Returns a command of fairseq-train on one line, without the flags that only change how long it trains."""
+def without(words: list[str], flags: Iterable[str]) -> list[str]:
+    """Returns a command of fairseq-train, or a part of one, without these flags and their values."""
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
-    for flag in _LENGTH:
-        parser.add_argument(flag)
-    return " ".join(shlex.join(parser.parse_known_args(words)[1]).splitlines())
+    for flag in flags:
+        parser.add_argument(flag, nargs="?")
+    return parser.parse_known_args(words)[1]
 
 
 def seconds_per_update(words: list[str], kept: Path) -> float | None:
@@ -32,7 +33,7 @@ def seconds_per_update(words: list[str], kept: Path) -> float | None:
     The file ``kept`` keeps the result and its command, so that a training that goes on is planned alike, and one with
     other flags is measured anew. Returns None if the command fails, which the training will explain.
     """
-    measured = _without_length(words)
+    measured = " ".join(shlex.join(without(words, _LENGTH)).splitlines())
     with contextlib.suppress(FileNotFoundError, ValueError):
         first, command = kept.read_text(encoding="utf-8").splitlines()
         if 0 < (seconds := float(first)) < math.inf and command == measured:  # or else the file is damaged

@@ -4,7 +4,8 @@ import sys
 
 import pytest
 
-from fwp_fairseq.cli.trial import seconds_per_update
+from fwp_fairseq.cli.train import ATTENTION
+from fwp_fairseq.cli.trial import seconds_per_update, without
 
 # Writes records of six updates, as fairseq-train does, 0.01 s apart, whatever flags follow.
 CODE = "import time\nfor _ in range(6):\n    print(' | INFO | train_inner | {}'), time.sleep(0.01)"
@@ -16,6 +17,11 @@ def test_a_damaged_record_is_measured_again(tmp_path, damage):
     kept.write_text(damage, errors="surrogateescape")
     seconds = seconds_per_update([sys.executable, "-u", "-c", CODE], kept)
     assert 0.01 <= seconds < 1 and float(kept.read_text().split()[0]) == pytest.approx(seconds, abs=1e-6)
+
+
+def test_flags_go_with_their_values():
+    flags = ["--fwp-feature-map", "dpfp", "--dropout", "0", "--fwp-d-dot=96", "--lr", "1", "--fwp-output-norm"]
+    assert without(flags, ATTENTION) == ["--dropout", "0", "--lr", "1"]
 
 
 def test_a_longer_training_is_not_measured_again_and_one_with_other_flags_is(tmp_path):
