@@ -132,6 +132,14 @@ def build_known(options: dict, parameters: dict):
         raise ValueError(f"no model can be built with its options: {reason}") from None
 
 
+def refuse_other_types(model, parameters: dict) -> None:
+    """Raises ValueError for the first tensor of whole numbers or complex ones where the model has real ones."""
+    for name, tensor in model.state_dict().items():
+        stored = parameters.get(name, tensor)
+        if tensor.is_floating_point() != stored.is_floating_point():
+            raise ValueError(f"{name} is of type {stored.dtype}, expected {tensor.dtype}")
+
+
 def check_size(options: dict, parameters: dict):
     """Returns the model of the options, without memory; None if they name none of fairseq's and our Transformers.
 

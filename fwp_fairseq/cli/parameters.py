@@ -28,23 +28,22 @@ def complete(path: Path, parameters: dict, options: dict) -> dict:
 
     Raises CommandError if a model with these options, which is built without memory, has others or other shapes.
     """
-    from ..checkpoint_model import check_size
+    from ..checkpoint_model import check_size, refuse_other_types
     from ..models import attention_flags
 
+    parameters = dict(parameters)
     try:
         model = check_size(options, parameters)
+        model.upgrade_state_dict(parameters)
+        refuse_other_types(model, parameters)
     except ValueError as error:
         raise CommandError(f"{path}: {error}") from None
-    parameters = dict(parameters)
-    model.upgrade_state_dict(parameters)
     for name, expected in model.state_dict().items():
         if name == attention_flags.BUFFER or _NO_PARAMETER.fullmatch(name):
             continue
         shape = tuple(expected.shape)
         if name not in parameters:
             raise CommandError(f"{path}: parameter {name} is missing, expected one of shape {shape}")
-        if parameters[name].is_floating_point() != expected.is_floating_point():
-            raise CommandError(f"{path}: {name} is of type {parameters[name].dtype}, expected {expected.dtype}")
         if tuple(parameters[name].shape) != shape:
             raise CommandError(f"{path}: {name} is of shape {tuple(parameters[name].shape)}, expected {shape}")
     return parameters

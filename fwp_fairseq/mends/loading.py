@@ -16,7 +16,7 @@ from fairseq.file_io import PathManager
 from fairseq.trainer import Trainer
 
 from ..checkpoint_content import architecture, plain, read, section, why_unreadable
-from ..checkpoint_model import Allowance, check_size
+from ..checkpoint_model import Allowance, check_size, refuse_other_types
 from ..text import printable
 from ..upgrades import is_old
 from . import around, program
@@ -54,14 +54,6 @@ def load_and_name(load, path, arg_overrides=None, *args, **kwargs):
         ) from error
 
 
-def _refuse_whole_numbers(model, parameters: dict) -> None:
-    """Raises ValueError for the first tensor of whole numbers or complex ones where the model has real ones."""
-    for name, tensor in model.state_dict().items():
-        stored = parameters.get(name, tensor)
-        if tensor.is_floating_point() != stored.is_floating_point():
-            raise ValueError(f"{name} is of type {stored.dtype}, expected {tensor.dtype}")
-
-
 @around(checkpoint_utils, "load_model_ensemble_and_task")
 def load_within_bounds(
     load, filenames, arg_overrides=None, task=None, strict=True, suffix="", num_shards=1, state=None
@@ -78,7 +70,7 @@ def load_within_bounds(
         try:
             with Allowance(sum(tensor.numel() for tensor in parameters.values())):
                 (model,), cfg, task = load([filename], arg_overrides, task, strict, suffix, state=state)
-            _refuse_whole_numbers(model, parameters)
+            refuse_other_types(model, parameters)
         except OSError:  # of a file that is no checkpoint, or of none
             raise
         except Exception as error:
