@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.pages import PAGES, ROOT
+from tests.pages import ROOT
 
 FILES = sorted(
     path
@@ -27,12 +27,3 @@ def row(path: Path) -> str:
 @pytest.mark.parametrize("path", FILES, ids=lambda path: f"{path.parent.name}-{path.stem}")
 def test_file_is_in_the_table(path):
     assert row(path) in (ROOT / "docs/reliability.md").read_text(encoding="utf-8").splitlines(), row(path)
-
-
-@pytest.mark.parametrize("page", PAGES)
-def test_every_test_that_a_page_names_exists(page):
-    page = (ROOT / page).read_text(encoding="utf-8")
-    for file, name, value in re.findall(r"(tests/[\w/]+\.py)(?:::(\w+))?(?:\[([\w-]+)\])?", page):
-        text = (ROOT / file).read_text(encoding="utf-8")
-        assert not name or f"def {name}(" in text, f"{file} has no {name}"
-        assert not value or f'"{value}"' in text, f"{name} has no case {value}"
