@@ -5,11 +5,14 @@ import torch
 
 from fwp_fairseq import ops
 from fwp_fairseq.modules import SiteAttention
+from fwp_fairseq.ops import RULES
 from fwp_fairseq.options import SiteOptions
 from tests.modules.attention import EMBED, HEADS, assert_gradients, build, expected, ragged, random
+from tests.pairs import covering
 from tests.tolerances import assert_close
 
-WIDTHS = {"hedgehog": 10, "t2r": 9, "rfa": 64, "favor": 16}
+NORMALIZERS = ("auto", "attention", "sum", "both", "none")
+WIDTHS = {"hedgehog": 10, "t2r": 9, "rfa": 64, "favor": 16, "dpfp": 24}
 EVERYWHERE = ("encoder", "decoder", "cross")
 L2, BOTH_WAYS = {"qk_norm": "l2"}, {"passes": "both-ways"}
 # Map, rule, further options, sites.
@@ -29,6 +32,10 @@ CASES = [
     ("hedgehog", "delta", {"normalizer": "l2", **BOTH_WAYS}, ("encoder",)),
     ("favor", "gated", BOTH_WAYS, ("encoder",)),
     ("elu", "gated_delta", {"normalizer": "both", **BOTH_WAYS}, ("encoder",)),
+    *(
+        (feature_map, rule, {"normalizer": normalizer}, (site,))
+        for feature_map, rule, normalizer, site in covering(["elu", "dpfp", "favor"], RULES, NORMALIZERS, EVERYWHERE)
+    ),
 ]
 
 

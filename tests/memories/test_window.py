@@ -90,7 +90,7 @@ def test_gradients(window, backend):
         return found.masked_fill(mask.T[..., None], 0)
 
     tensors = [x.detach().clone().requires_grad_() for x in (x, *parameters.values())]
-    assert torch.autograd.gradcheck(out, tensors)
+    assert torch.autograd.gradcheck(out, tensors, fast_mode=True)
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
@@ -115,8 +115,8 @@ def test_decoding_with_hypotheses_that_change_places(feature_map, window, backen
     assert_close(out[:, [0, 3]], whole[:first, [0, 3]], "operator")
     rows = torch.arange(4)
     for t in range(first, 140):
-        if t % 7 == 0:
-            order = torch.tensor([[2, 0, 0, 1], [1, 3, 3], [0, 2, 1, 1]][t // 7 % 3]) % len(rows)
+        if t % 14 == 0:
+            order = torch.tensor([[2, 0, 0, 1], [1, 3, 3], [0, 2, 1, 1]][t // 14 % 3]) % len(rows)
             module.reorder_incremental_state(state, order)
             x, mask, rows = x[:, order], mask[order], rows[order]
             whole, _ = call(module, x, mask)

@@ -62,10 +62,6 @@ CONTRADICTIONS = {
         {"fwp_cross": "gated,beta-range=0-2"},
         ("--fwp-cross gated,beta-range=0-2: beta-range=0-2 contradicts update-rule=gated", "expected beta-range 0-1"),
     ),
-    "window-and-delta": (
-        {"fwp_decoder": "delta,window=8"},
-        ("--fwp-decoder delta,window=8: window=8 contradicts update-rule=delta", "expected window left out"),
-    ),
     "window-of-the-encoder": (
         {"fwp_encoder": "hedgehog-window"},
         ("--fwp-encoder hedgehog-window: window=8 at the encoder site: this is an option of decoder self-attention",),
@@ -94,17 +90,12 @@ CONTRADICTIONS = {
         {"fwp_positions": "rotary", "fwp_encoder": "softmax"},
         ("--fwp-positions rotary contradicts --fwp-feature-map dpfp at the decoder site", "expected positions none"),
     ),
-    "convolutions-of-cross-attention-that-has-none-of-no-size": (
-        {"fwp_conv_size": 0},
-        ("--fwp-conv-size 0: expected a whole number from 1 on",),
-    ),
     "heads-that-do-not-divide-the-width": (
         {"decoder_attention_heads": 5},
         ("--decoder-attention-heads 5: expected a divisor of the model's width",),
     ),
     "no-such-backend": ({"fwp_backend": "referenc"}, ("--fwp-backend referenc: expected one of auto, native",)),
     "width-that-is-no-number": ({"fwp_d_dot": "x"}, ("--fwp-d-dot x: expected a whole number",)),
-    "window-of-no-position": ({"fwp_decoder": "elu,window=0"}, ("window=0: expected a whole number from 1 on",)),
     "negative-width": ({"fwp_decoder": "d-dot=-96"}, ("d-dot=-96: expected a whole number from 1 on",)),
     "no-heads": ({"encoder_attention_heads": 0}, ("--encoder-attention-heads 0: expected a divisor",)),
     "cross-self-attention": (
