@@ -5,7 +5,6 @@ import json
 import re
 import shlex
 import subprocess
-import sys
 
 import pytest
 
@@ -179,7 +178,7 @@ WITH_WINDOWS = command(
 def run(home, line, rows="hybrid"):
     """Carries out a page's command with the smallest preset, one row and one seed, and returns what it prints."""
     words = shlex.split(line.replace("softmax hybrid", rows).replace("--seeds 1 2 3", ""))
-    words = [sys.executable, *words[1:], "--preset", "smoke", "--out", str(home / "out")]
+    words = [home / "python", *words[1:], "--preset", "smoke", "--out", str(home / "out")]
     variables = {"FWP_DATA": str(home / "data"), "PATH": "/usr/bin:/bin"}
     done = subprocess.run(words, cwd=ROOT, env=variables, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr + done.stdout
@@ -187,9 +186,13 @@ def run(home, line, rows="hybrid"):
 
 
 @pytest.fixture(scope="module")
-def home(tmp_path_factory):
-    """A folder with data/documents, which has 120 paragraphs in each part, and with out, where a hybrid was trained."""
+def home(tmp_path_factory, forked_python):
+    """A folder with data/documents, which has 120 paragraphs in each part, and with out, where a hybrid was trained.
+
+    The interpreter in it, which its commands use for their tools too, runs them in processes that are forked.
+    """
     home = tmp_path_factory.mktemp("home")
+    (home / "python").symlink_to(forked_python.program)
     words = [f"{number**5:x}" for number in range(30, 130)]
     texts = [" ".join(words[n * k % 97] for k in range(1, 12)) for n in range(120)]
     extract.write({part: paragraphs(*texts) for part in ("train", "valid", "test")}, home / "data/documents")
