@@ -2,7 +2,7 @@
 
 Symptom: ``fairseq-eval-lm ... | tee eval.log`` leaves an empty file, and DEBUG lines appear.
 Cause: fairseq sets up logging to standard error when it is imported, so what a tool sets up later has no effect.
-Test: tests/fairseq_tools/test_language_model.py::test_documented_evaluation
+Test: tests/fairseq_tools/test_carried_state.py::test_the_documented_commands
 """
 
 import logging

@@ -3,7 +3,7 @@
 Symptom: --store-ema fails, averages the seeds of random features, or gives other results if the training is resumed.
 Cause: fairseq averages all of a model's state, deletes parameters that it reads later, and does not save
 --ema-update-freq.
-Test: tests/fairseq_tools/test_interrupted.py::test_ends_as_if_uninterrupted[ema]
+Test: tests/fairseq_tools/test_interrupted.py::test_ends_as_if_uninterrupted[ema-new-batches]
 """
 
 from fairseq.models.ema.ema import EMA

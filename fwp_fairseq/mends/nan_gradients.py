@@ -2,7 +2,7 @@
 
 Symptom: StopIteration when gradients become NaN.
 Cause: fairseq searches for the NaN with torch's backward hooks, which do not accept modules that return a dictionary.
-Test: tests/fairseq_tools/test_nan_gradients.py::test_nan_names_the_update_and_what_to_change
+Test: tests/fairseq_tools/test_faults.py::test_nan_names_the_update_and_what_to_change
 """
 
 import torch

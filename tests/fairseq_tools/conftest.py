@@ -3,6 +3,7 @@
 import math
 import os
 import re
+import shlex
 import subprocess
 import sys
 from dataclasses import asdict, dataclass
@@ -146,13 +147,28 @@ class Tools:
             **keywords,
         )
 
-    def command(self, *arguments, fresh: bool = False, stdin: str = "") -> Result:
-        """Runs a command by its name, if ``fresh`` in a process that is not forked."""
+    def command(self, *arguments, folder: Path | None = None, fresh: bool = False, stdin: str = "") -> Result:
+        """Runs a command by its name in a folder, if ``fresh`` in a process that is not forked."""
         program = (Path(sys.executable).parent if fresh else self.forked.bin) / arguments[0]
         words = [str(argument) for argument in (program, *arguments[1:])]
-        options = {"cwd": self.folder, "env": ENVIRONMENT, "text": True, "input": stdin, "capture_output": True}
-        found = subprocess.run(words, timeout=300, **options)
+        options = {"cwd": folder or self.folder, "env": ENVIRONMENT, "text": True, "input": stdin}
+        found = subprocess.run(words, timeout=600, capture_output=True, **options)
         return Result(found.returncode, found.stdout, found.stderr)
+
+    def shell(self, code: str, folder: Path | None = None, fresh: bool = False) -> Result:
+        """Runs commands in bash, which finds programs that are not forked if ``fresh``; all must succeed."""
+        programs = Path(sys.executable).parent if fresh else self.forked.bin
+        path = f"export PATH={shlex.quote(str(programs))}:$PATH\n"
+        return self.command("/bin/bash", "-euc", path + code, folder=folder).ok()
+
+    def write_texts(self, folder: Path) -> Path:
+        """Writes texts for `fwp train`: 40 sentences to train and to validate on, of which five are the test set."""
+        folder.mkdir()
+        for language in ("en", "de"):
+            lines = (self.folder / "raw" / f"val.{language}").read_text(encoding="utf-8").splitlines(keepends=True)
+            for part, number in (("train", 40), ("valid", 40), ("test", 5)):
+                (folder / f"{part}.{language}").write_text("".join(lines[:number]), encoding="utf-8")
+        return folder
 
     def load(self, path: str) -> dict:
         from fwp_fairseq.compat import safe_globals  # noqa: F401 - torch.load knows by it what fairseq writes

@@ -1,6 +1,7 @@
 """Uses of the models that other files here leave out, in which code of this plugin takes another way.
 
-Options in a Namespace, the mends of --finetune-from-model with fewer layers, and language models without carried state.
+Options in a Namespace, the mends of --finetune-from-model with fewer layers, and language models without carried state,
+in half precision.
 """
 
 import re
@@ -66,10 +67,13 @@ def monolingual(tools):
 @pytest.mark.parametrize(
     "name, flags",
     [
-        ("sum", ["--share-decoder-input-output-embed"]),
+        ("sum", ["--share-decoder-input-output-embed", "--memory-efficient-fp16"]),
         (
             "gated",
-            ["--criterion", "adaptive_loss", "--adaptive-softmax-cutoff", "100,200", "--ddp-backend", "legacy_ddp"],
+            [
+                *("--criterion", "adaptive_loss", "--adaptive-softmax-cutoff", "100,200"),
+                *("--ddp-backend", "legacy_ddp", "--bf16"),
+            ],
         ),
     ],
 )

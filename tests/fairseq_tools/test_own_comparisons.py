@@ -4,18 +4,11 @@ import gzip
 import json
 import re
 import shutil
-import subprocess
 
-from fwp_fairseq.cli import commands
-from fwp_fairseq.cli.train import Training, _without_attention, lengths_of
-from tests.fairseq_tools.conftest import ENVIRONMENT
+from fwp_fairseq.cli import commands, main
+from fwp_fairseq.cli.train import Training, lengths_of
 from tests.fairseq_tools.test_own_texts import run, texts  # noqa: F401  (a fixture)
 from tests.full_disk import full_disk
-
-
-def fwp(tools, *words):
-    words = [str(word) for word in (tools.forked.bin / "fwp", *words)]
-    return subprocess.run(words, capture_output=True, text=True, env=ENVIRONMENT, timeout=600)
 
 
 def test_a_baseline_shared_data_and_a_training_that_goes_on_from_a_converted_model(tools, texts):  # noqa: F811
@@ -23,18 +16,19 @@ def test_a_baseline_shared_data_and_a_training_that_goes_on_from_a_converted_mod
         (texts / f"{name}.gz").write_bytes(gzip.compress((texts / name).read_bytes()))
         (texts / name).unlink()
     shared = ("--data", texts.parent / "data")
-    done = run(tools, texts, *shared, "--baseline", "--max-update", 2, "--vocabulary", 100000, "--", "--dropout", "0.2")
-    assert done.returncode == 0, done.stderr
+    done = run(
+        tools, texts, *shared, "--baseline", "--max-update", 2, "--vocabulary", 100000, "--", "--dropout", "0.2"
+    ).ok()
     out, data = texts.parent / "out of it", texts.parent / "data"
-    said = done.stdout
-    assert re.search(r"pairs     40 to train on, 40 to validate on, 40 to test\n", said)
+    said = done.out
+    assert re.search(r"pairs     40 to train on, 40 to validate on, 5 to test\n", said)
     assert re.search(r"the texts give [\d,]+ pieces at most, fewer than --vocabulary 100,000\n", said)
     assert "model     fwp_transformer_tiny_hybrid (for so many words)" in said
     assert "updates   2 of at most 2,500 tokens" in said
     assert (data / "prepared.json").is_file() and not (out / "prepared.json").exists()
     assert "--arch fwp_transformer_tiny --fwp-feature-map softmax" in said
     for folder in (out, out / "baseline"):
-        assert len((folder / "translations.de").read_text().splitlines()) == 40
+        assert len((folder / "translations.de").read_text().splitlines()) == 5
         assert "'dropout': 0.2" in (folder / "train.log").read_text()
     assert "Baseline:" in said and "p = " in said
     (row,) = re.findall(r"\| baseline .*", said)
@@ -42,94 +36,99 @@ def test_a_baseline_shared_data_and_a_training_that_goes_on_from_a_converted_mod
     assert (out / "curve.svg").read_text().count("<svg") == 1 and "\ntable        fwp table --results" in said
 
     elsewhere = run(tools, texts, "--max-update", 3)
-    assert elsewhere.returncode == 2 and not (out / "prepared.json").exists(), elsewhere.stdout
-    assert f"holds a training with --data {data}; expected that or another --out" in elsewhere.stderr
+    assert elsewhere.status == 2 and not (out / "prepared.json").exists(), elsewhere.out
+    assert f"holds a training with --data {data}; expected that or another --out" in elsewhere.err
 
     converted = texts.parent / "converted.pt"
     flags = ("--fwp-feature-map", "elu", "--fwp-update-rule", "delta")
     baseline = out / "baseline/checkpoints/checkpoint_last.pt"
-    made = fwp(tools, "convert", "--input", baseline, "--output", converted, *flags)
-    assert made.returncode == 0, made.stderr
+    tools.command("fwp", "convert", "--input", baseline, "--output", converted, *flags).ok()
     (texts / "valid.de").write_text((texts / "valid.de").read_text().upper())  # other texts, with the pieces of before
     words = ("--finetune-from", converted, "--max-update", 3)
     for name in ("dict.en.txt", "dict.de.txt", "spm.model"):
         shutil.copy(data / name, converted.parent)
-    more = fwp(
-        tools, "train", "--texts", texts, "--source", "en", "--target", "de", "--cpu", "--out", texts.parent / "more",
-        *words,
-    )  # fmt: skip
-    assert more.returncode == 0, more.stderr
-    assert "(that of --finetune-from)" in more.stdout and "--finetune-from-model" in more.stdout
+    train = ("fwp", "train", "--texts", texts, "--cpu")
+    more = tools.command(*train, "--source", "en", "--target", "de", "--out", texts.parent / "more", *words).ok()
+    assert "(that of --finetune-from)" in more.out and "--finetune-from-model" in more.out
     for language in ("en", "de"):
         assert (texts.parent / f"more/dict.{language}.txt").read_bytes() == (data / f"dict.{language}.txt").read_bytes()
-    assert "--lr 1e-3" in more.stdout and "--fwp-update-rule delta" in more.stdout
+    assert "--lr 1e-3" in more.out and "--fwp-update-rule delta" in more.out
     log = (texts.parent / "more/train.log").read_text()
     assert "loading pretrained model from" in log
-    swapped = fwp(
-        tools, "train", "--texts", texts, "--source", "de", "--target", "en", "--cpu", "--out", texts.parent / "x",
-        *words,
-    )  # fmt: skip
-    assert swapped.returncode == 2 and "translates en into de, expected de into en" in swapped.stderr
+    swapped = tools.command(*train, "--source", "de", "--target", "en", "--out", texts.parent / "x", *words)
+    assert swapped.status == 2 and "translates en into de, expected de into en" in swapped.err
 
 
 def test_minutes_bound_the_updates(tools, texts):  # noqa: F811
-    done = run(tools, texts, "--minutes", 0.02)
-    assert done.returncode == 0, done.stderr
-    (updates, seconds) = re.search(r"updates   ([\d,]+) of .*\n.*, ([\d.]+) s an update", done.stdout).groups()
+    done = run(tools, texts, "--minutes", 0.02).ok()
+    (updates, seconds) = re.search(r"updates   ([\d,]+) of .*\n.*, ([\d.]+) s an update", done.out).groups()
     assert int(updates.replace(",", "")) <= max(1, 1.2 / (float(seconds) - 0.005))
-    assert re.search(r"updates   .* tokens; 1,000 without --minutes\n", done.stdout)
-    assert done.stdout.endswith("or with a larger --minutes\n\n")
-    warmup = re.search(r"--warmup-updates (\d+)", done.stdout)[1]
+    assert re.search(r"updates   .* tokens; 1,000 without --minutes\n", done.out)
+    assert done.out.endswith("or with a larger --minutes\n\n")
+    warmup = re.search(r"--warmup-updates (\d+)", done.out)[1]
     assert int(warmup) == max(1, int(updates.replace(",", "")) // 5)  # the warm-up fits the minutes too
     kept, _ = (texts.parent / "out of it/seconds_per_update").read_text().splitlines()
     assert abs(float(kept) - float(seconds)) <= 0.0051
-    assert "--stop-time-hours" in done.stdout
+    assert "--stop-time-hours" in done.out
 
 
-def test_a_damaged_record_of_an_earlier_run_is_named(tools, texts):  # noqa: F811
-    assert run(tools, texts, "--max-update", 1).returncode == 0
+def test_a_damaged_record_of_an_earlier_run_is_named(tools, texts, capsys):  # noqa: F811
+    run(tools, texts, "--max-update", 1).ok()
     stamp = texts.parent / "out of it/prepared.json"
+
+    def error() -> str:
+        words = (
+            "--texts",
+            texts,
+            "--source",
+            "en",
+            "--target",
+            "de",
+            "--cpu",
+            "--out",
+            stamp.parent,
+            "--max-update",
+            2,
+        )
+        assert main(["train", *map(str, words)]) == 1
+        return capsys.readouterr().err
+
     good = stamp.read_text()
     for damage in ("{", "[]", '{"files": 3}'):
         stamp.write_text(damage)
-        bad = run(tools, texts, "--max-update", 2)
-        assert bad.returncode == 1 and bad.stderr.count("\n") == 2  # one is about the byte order mark
-        assert (
-            "prepared.json is damaged" in bad.stderr and "and the same command prepares the texts again" in bad.stderr
-        )
+        bad = error()
+        assert bad.count("\n") == 2  # one is about the byte order mark
+        assert "prepared.json is damaged" in bad and "and the same command prepares the texts again" in bad
     stamp.write_text(good)
     for name in json.loads(good)["files"]:
         path = stamp.with_name(name)
         content = path.read_bytes()
         path.write_bytes(content[: len(content) // 2])
-        bad = run(tools, texts, "--max-update", 2)
-        assert bad.returncode == 1 and f"{name} is damaged; delete" in bad.stderr
+        assert f"{name} is damaged; delete" in error()
         path.write_bytes(content)
     stamp.unlink()
-    assert run(tools, texts, "--max-update", 2).returncode == 0
+    run(tools, texts, "--max-update", 2).ok()
 
 
 def test_what_valid_and_test_lose_is_said_before_the_training(tools, texts):  # noqa: F811
     en, de = ((texts / f"valid.{language}").read_text().splitlines() for language in ("en", "de"))
     (texts / "valid.en").write_text("\n".join(["w " * 3000, "", *en[2:]]) + "\n")
-    (texts / "test.de").write_text("\n".join(["", "", *de[2:]]) + "\n")
-    done = run(tools, texts, "--max-update", 1)
-    assert done.returncode == 0, done.stderr
-    assert re.match(r"learns up to [\d,]+ pieces and cuts \d+ pairs into them\n", done.stdout)
-    assert "  left out: 1 of the pairs of valid, with no text on one side\n" in done.stdout
-    assert "  scored all the same: 2 of the pairs of test, with no text on one side\n" in done.stdout
-    assert re.search(r"\n  left out: 1 of 39 lines to validate on, with more than (1024|2048) tokens;", done.stdout)
+    (texts / "test.de").write_text("\n".join(["", "", *de[2:5]]) + "\n")
+    done = run(tools, texts, "--max-update", 1).ok()
+    assert re.match(r"learns up to [\d,]+ pieces and cuts \d+ pairs into them\n", done.out)
+    assert "  left out: 1 of the pairs of valid, with no text on one side\n" in done.out
+    assert "  scored all the same: 2 of the pairs of test, with no text on one side\n" in done.out
+    assert re.search(r"\n  left out: 1 of 39 lines to validate on, with more than (1024|2048) tokens;", done.out)
     (texts / "valid.en").write_text(f"{'w ' * 3000}\n" * 40)
     shutil.rmtree(texts.parent / "out of it")
     done = run(tools, texts, "--max-update", 1)
-    assert done.returncode == 1 and "fairseq_cli.train" not in done.stdout
-    assert re.search(r"all 40 lines to validate on \(valid\) have more than 1024 tokens, the shortest \d+", done.stderr)
-    limit = re.search(r"with N of (\d+) or more", done.stderr)[1]
+    assert done.status == 1 and "fairseq_cli.train" not in done.out
+    assert re.search(r"all 40 lines to validate on \(valid\) have more than 1024 tokens, the shortest \d+", done.err)
+    limit = re.search(r"with N of (\d+) or more", done.err)[1]
     flags = [word for name in ("source-positions", "target-positions", "tokens") for word in (f"--max-{name}", limit)]
-    done = run(tools, texts, "--max-update", 1, "--", *flags)
-    assert done.returncode == 0, done.stderr  # the flags that the error names are enough
+    done = run(tools, texts, "--max-update", 1, "--", *flags).ok()  # the flags that the error names are enough
     short = run(tools, texts, "--max-update", 1, "--", *flags[:4], "--max-tokens", "100")
-    assert short.returncode == 1 and "more than a batch of --max-tokens 100; expected --max-tokens" in short.stderr
+    assert short.status == 1 and "more than a batch of --max-tokens 100; expected --max-tokens" in short.err
 
 
 def test_a_baseline_makes_as_many_updates_as_minutes_allowed_the_other(monkeypatch, tmp_path, capsys):
@@ -156,11 +155,5 @@ def test_a_baseline_makes_as_many_updates_as_minutes_allowed_the_other(monkeypat
 def test_a_full_disk_names_the_file(tools, texts):  # noqa: F811
     code = full_disk(20_000) + "from fwp_fairseq.cli import main; sys.exit(main(sys.argv[1:]))"
     words = ["train", "--texts", texts, "--source", "en", "--target", "de", "--cpu", "--out", texts.parent / "full"]
-    words = [tools.forked.bin / "python", "-c", code, *words]
-    done = subprocess.run([str(word) for word in words], capture_output=True, text=True, env=ENVIRONMENT, timeout=600)
-    assert done.returncode == 1 and re.search(r"/full/spm\.model: File too large\n", done.stderr), done.stderr
-
-
-def test_flags_of_attention_are_not_those_of_the_baseline():
-    flags = ["--fwp-feature-map", "dpfp", "--dropout", "0", "--fwp-d-dot=96", "--lr", "1", "--fwp-output-norm"]
-    assert _without_attention(flags) == ["--dropout", "0", "--lr", "1"]
+    done = tools.command("python", "-c", code, *words)
+    assert done.status == 1 and re.search(r"/full/spm\.model: File too large\n", done.err), done.err

@@ -18,51 +18,43 @@ from fwp_fairseq.cli.corpus import Corpus
 from fwp_fairseq.cli.errors import CommandError, UsageError
 from fwp_fairseq.cli.recipe import SETTINGS, Recipe
 from fwp_fairseq.cli.train import lengths_of
-from tests.fairseq_tools.conftest import ENVIRONMENT
 
 
 @pytest.fixture
 def texts(tools, tmp_path):
-    """40 sentences, which are all three sets, with a byte order mark and Windows' line ends in one file."""
-    folder = tmp_path / "my 'own' texts"
-    folder.mkdir()
-    for part in ("train", "valid", "test"):
-        for language in ("en", "de"):
-            shutil.copy(tools.folder / "raw" / f"val.{language}", folder / f"{part}.{language}")
+    """With a byte order mark and Windows' line ends in one file."""
+    folder = tools.write_texts(tmp_path / "my 'own' texts")
     lines = (folder / "train.en").read_text(encoding="utf-8").replace("\n", "\r\n")
     (folder / "train.en").write_text("\ufeff" + lines, encoding="utf-8", newline="")
     return folder
 
 
-def run(tools, folder, *arguments):
-    words = [tools.forked.bin / "fwp", "train", "--texts", folder.name, "--source", "en", "--target", "de", "--cpu"]
-    words = [str(word) for word in [*words, "--out", "out of it", *arguments]]
-    return subprocess.run(words, cwd=folder.parent, capture_output=True, text=True, env=ENVIRONMENT, timeout=600)
+def run(tools, texts, *arguments):
+    flags = ("--texts", texts.name, "--source", "en", "--target", "de", "--cpu", "--out", "out of it")
+    return tools.command("fwp", "train", *flags, *arguments, folder=texts.parent)
 
 
 def test_the_same_command_goes_on(tools, texts):
     (texts.parent / "out of it").mkdir()
     for name in ("preprocess.log", "dict.en.txt"):  # of a call that was killed while it binarised the texts
         (texts.parent / "out of it" / name).touch()
-    first = run(tools, texts, "--max-update", 3)
-    assert first.returncode == 0, first.stderr
-    assert "fairseq_cli.preprocess" in first.stdout
+    first = run(tools, texts, "--max-update", 3).ok()
+    assert "fairseq_cli.preprocess" in first.out
     losses = r"updates: training loss [\d.]+, validation loss \d"
-    assert re.search(f", 3 of 3 {losses}", first.stdout)
+    assert re.search(f", 3 of 3 {losses}", first.out)
     dictionary = (texts.parent / "out of it/dict.en.txt").read_text(encoding="utf-8")
     assert "\ufeff" not in dictionary and "\r" not in dictionary
     bleu = ("--eval-bleu", "--eval-bleu-args", '{"max_len_b": 1}')
-    more = run(tools, texts, "--max-update", 5, "--", "--dropout", "0", *bleu)
-    assert more.returncode == 0, more.stderr
-    assert "fairseq_cli.preprocess" not in more.stdout and re.search(f", 5 of 5 {losses}", more.stdout)
+    more = run(tools, texts, "--max-update", 5, "--", "--dropout", "0", *bleu).ok()
+    assert "fairseq_cli.preprocess" not in more.out and re.search(f", 5 of 5 {losses}", more.out)
     log = (texts.parent / "out of it/train.log").read_text()
     assert log.count("loading train data for epoch 1") == 1  # the second one went on
     assert '"valid_bleu"' in log and "reached the limit" not in log  # which is of decoding, and not of validations
     state = torch.load(texts.parent / "out of it/checkpoints/checkpoint_last.pt", weights_only=True)
     assert set(state["extra_state"]["early_stopping"]) == {"best", "num_runs"}  # --patience counts on
-    (texts / "test.de").write_text("anders\n" * 40, encoding="utf-8")
+    (texts / "test.de").write_text("anders\n" * 5, encoding="utf-8")
     other = run(tools, texts, "--passage", 5)
-    assert other.returncode == 2 and "holds a training with other texts, passage None, not passage 5" in other.stderr
+    assert other.status == 2 and "holds a training with other texts, passage None, not passage 5" in other.err
 
 
 def ended(pid: int) -> bool:
@@ -88,8 +80,8 @@ def test_a_call_that_is_killed_takes_its_training_along():
 
 def test_a_training_that_fails_says_why(tools, texts):
     found = run(tools, texts, "--", "--lr", "much")
-    assert found.returncode == 1 and found.stderr.count("\n") == 2  # one is about the byte order mark
-    assert re.search("train.log ends with: .*much", found.stderr), found.stderr
+    assert found.status == 1 and found.err.count("\n") == 2  # one is about the byte order mark
+    assert re.search("train.log ends with: .*much", found.err), found.err
 
 
 def test_a_folder_in_use_is_refused(texts, capsys):
@@ -124,7 +116,7 @@ def test_files_that_do_not_fit_are_named(texts):
     ):
         Corpus(texts, ("en", "de"))
     shutil.copy(texts / "valid.en", texts / "valid.de")
-    (texts / "test.de").write_text("\n" * 40)
+    (texts / "test.de").write_text("\n" * 5)
     with pytest.raises(CommandError, match="test: no line has text in both en and de"):
         Corpus(texts, ("en", "de"))
     with pytest.raises(UsageError, match="--source and --target are both en"):
@@ -214,10 +206,9 @@ def test_passages_end_at_empty_lines_and_at_their_size(tools, texts):
         ("One two. Three.", "Eins. Drei."), ("Four.", "4"), ("Five six seven.", "5"), ("Eight", "8"),
     ]  # fmt: skip
     assert len(Corpus(texts, ("en", "de")).pairs["valid"]) == 5 and len(Corpus(texts, ("en", "de")).pairs["test"]) == 6
-    done = run(tools, texts, "--passage", 3, "--max-update", 2, "--vocabulary", 60)
-    assert done.returncode == 0, done.stderr
-    assert "\n  left out: 1 of 81 lines to train on, with more than 2048 tokens;" in done.stdout
+    done = run(tools, texts, "--passage", 3, "--max-update", 2, "--vocabulary", 60).ok()
+    assert "\n  left out: 1 of 81 lines to train on, with more than 2048 tokens;" in done.out
     assert len((texts.parent / "out of it/translations.de").read_text().splitlines()) == 4
-    assert "checkpoints' --document --passage 3 < FILE" in done.stdout
+    assert "checkpoints' --document --passage 3 < FILE" in done.out
     attention = "--fwp-encoder gated-delta,passes=both-ways --fwp-decoder gated-delta"
-    assert f"  attention {attention} (best on passages)" in done.stdout and f" {attention} " in done.stdout
+    assert f"  attention {attention} (best on passages)" in done.out and f" {attention} " in done.out

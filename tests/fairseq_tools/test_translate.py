@@ -34,12 +34,10 @@ def text(tools) -> str:
 def translate(tools, mixed):
     """Runs the command with the pieces of the fixture's corpus, from a folder that the checkpoint does not name."""
 
-    def run(text: str, *arguments, model: str = "mixed", spm=None) -> subprocess.CompletedProcess:
+    def run(text: str, *arguments, model: str = "mixed", spm=None):
         found = ["--data", tools.folder / "bin", "--spm", spm or tools.folder / "spm.model"]
-        command = [tools.forked.bin / "fwp", "translate", tools.folder / model, "--cpu", *found, *arguments]
-        return subprocess.run(
-            [str(word) for word in command], input=text, capture_output=True, text=True, env=ENVIRONMENT, timeout=300
-        )
+        command = ("fwp", "translate", tools.folder / model, "--cpu", *found, *arguments)
+        return tools.command(*command, folder=tools.folder.parent, stdin=text)
 
     return run
 
@@ -56,9 +54,8 @@ def interactive(tools, text: str, *arguments):
 def test_lines_are_those_of_fairseq_interactive_in_their_order(tools, text, translate):
     lines = text.splitlines()[:12]
     expected = interactive(tools, "\n".join(lines) + "\n", "--nbest", 2, "--print-alignment")
-    found = translate("\n".join(lines) + "\n", *LIMITS, "--nbest", 2, "--alignments", "--max-tokens", 100)
-    assert found.returncode == 0, found.stderr
-    rows = [line.split("\t") for line in found.stdout.splitlines()]
+    found = translate("\n".join(lines) + "\n", *LIMITS, "--nbest", 2, "--alignments", "--max-tokens", 100).ok()
+    rows = [line.split("\t") for line in found.out.splitlines()]
     theirs = [line.split("\t") for line in expected.lines("D")]
     assert [row[2] for row in rows] == [line[1] for line in theirs]
     assert [float(row[1]) for row in rows] == pytest.approx([float(line[0]) for line in theirs], abs=1e-4)
@@ -70,13 +67,12 @@ def test_lines_are_those_of_fairseq_interactive_in_their_order(tools, text, tran
 def test_empty_and_very_long_lines(text, translate):
     """A byte order mark is no text, and a separator inside a line does not end it."""
     long = "\u2028".join(text.split()[:2000])
-    found = translate(f"\ufeff\n{long}\n\n\u200b\n", *LIMITS)
-    assert found.returncode == 0, found.stderr
-    first, translated, last, no_pieces = found.stdout.split("\n")[:4]
+    found = translate(f"\ufeff\n{long}\n\n\u200b\n", *LIMITS).ok()
+    first, translated, last, no_pieces = found.out.split("\n")[:4]
     assert (first, last) == ("", "") and translated
     assert no_pieces == ""  # which SentencePiece makes of a space without width
-    assert "1 of 1 sources have up to" in found.stderr and "more than any source in training" in found.stderr
-    assert "reached the limit of --max-len-a 0 --max-len-b 30" in found.stderr
+    assert "1 of 1 sources have up to" in found.err and "more than any source in training" in found.err
+    assert "reached the limit of --max-len-a 0 --max-len-b 30" in found.err
 
 
 def test_eight_bits(tools, mixed, text, monkeypatch, capsys):
@@ -118,9 +114,9 @@ def test_a_document(text, translate):
     a, b, c, *_ = text.splitlines()
     a, b, c = (f"{line.strip(' .')}." for line in (a, b, c))
     found = translate(f"{a}\n{b}\n\n{c}\n", *LIMITS, "--document", "--passage", len(a.split()))
-    single = translate(f"{a}\n{b}\n{c}\n", *LIMITS).stdout.splitlines()
-    assert found.returncode == 0, found.stderr
-    assert found.stdout.splitlines() == [f"{single[0]} {single[1]}", "", single[2]]
+    single = translate(f"{a}\n{b}\n{c}\n", *LIMITS).out.splitlines()
+    found.ok()
+    assert found.out.splitlines() == [f"{single[0]} {single[1]}", "", single[2]]
 
 
 @pytest.mark.parametrize("seconds, said", [(0, True), (60, False)])
@@ -168,7 +164,7 @@ def chat(tools, mixed):
 
 def test_a_line_is_answered_before_the_next_one_is_written(text, translate, chat):
     lines = text.splitlines()[:3]
-    expected = translate("\n".join(lines) + "\n", *LIMITS).stdout.splitlines()
+    expected = translate("\n".join(lines) + "\n", *LIMITS).out.splitlines()
     process = chat()
     for line, translation in zip(lines, expected, strict=True):
         process.stdin.write(f"{line}\n".encode())
@@ -199,7 +195,7 @@ def test_what_came_before_a_line_that_is_not_utf8_is_translated(text, chat):
 
 def test_passages_of_a_paragraph_are_written_as_they_are_complete(text, translate, chat):
     a, b, c, d = (f"{line.strip(' .')}." for line in text.splitlines()[:4])
-    single = translate(f"{a}\n{b}\n{c}\n{d}\n", *LIMITS).stdout.splitlines()
+    single = translate(f"{a}\n{b}\n{c}\n{d}\n", *LIMITS).out.splitlines()
     process = chat("--document", "--passage", len(a.split()))
     process.stdin.write(f"{a}\n{b}\n{c}\n".encode())
     assert process.stdout.read(len(single[0].encode())).decode() == single[0]
@@ -248,10 +244,9 @@ def test_sources_longer_than_learned_positions_are_cut(tools, translate):
     positions = ("--max-source-positions", 100, "--max-target-positions", 100)
     tools.train("learned", "--encoder-learned-pos", "--decoder-learned-pos", *positions, "--max-update", 2).ok()
     words = (tools.folder / "raw/long.en").read_text(encoding="utf-8").split()
-    done = translate(f"{' '.join(words[:300])}\n{' '.join(words[:12])}\n", *LIMITS, model="learned")
-    assert done.returncode == 0, done.stderr
-    assert len(done.stdout.splitlines()) == 2
-    assert "sources cut at 100 tokens, the positions of the model: 1\n" in done.stderr
+    done = translate(f"{' '.join(words[:300])}\n{' '.join(words[:12])}\n", *LIMITS, model="learned").ok()
+    assert len(done.out.splitlines()) == 2
+    assert "sources cut at 100 tokens, the positions of the model: 1\n" in done.err
 
 
 @pytest.mark.parametrize(
@@ -273,8 +268,8 @@ def test_sources_longer_than_learned_positions_are_cut(tools, translate):
 )
 def test_what_is_refused(translate, arguments, keywords, said):
     found = translate("a\n", *arguments, **keywords)
-    assert found.returncode in (1, 2) and found.stdout == ""
-    assert said in found.stderr and found.stderr.count("\n") == 1
+    assert found.status in (1, 2) and found.out == ""
+    assert said in found.err and found.err.count("\n") == 1
 
 
 def test_an_architecture_of_another_plugin(tools, mixed, translate):
@@ -282,8 +277,8 @@ def test_an_architecture_of_another_plugin(tools, mixed, translate):
     state["cfg"]["model"]["_name"] = "of_another_plugin"
     torch.save(state, tools.folder / "another.pt")
     found = translate("a\n", model="another.pt")
-    assert found.returncode == 1 and found.stdout == "" and found.stderr.count("\n") == 1, found.stderr
-    assert "another.pt: architecture of_another_plugin: expected one of fairseq or of this plugin" in found.stderr
+    assert found.status == 1 and found.out == "" and found.err.count("\n") == 1, found.err
+    assert "another.pt: architecture of_another_plugin: expected one of fairseq or of this plugin" in found.err
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
@@ -292,8 +287,8 @@ def test_a_parameter_that_is_not_finite_is_named(tools, mixed, translate, value)
     state["model"]["decoder.layers.0.fc2.weight"][0, 0] = value
     torch.save(state, tools.folder / "not_finite.pt")
     found = translate("a\n", model="not_finite.pt")
-    assert found.returncode == 1 and found.stdout == "" and found.stderr.count("\n") == 1, found.stderr
-    assert "not_finite.pt: 1 of 2048 numbers in decoder.layers.0.fc2.weight are NaN or infinite" in found.stderr
+    assert found.status == 1 and found.out == "" and found.err.count("\n") == 1, found.err
+    assert "not_finite.pt: 1 of 2048 numbers in decoder.layers.0.fc2.weight are NaN or infinite" in found.err
 
 
 def test_everything_is_found_beside_the_checkpoint(tools, mixed, text, translate, tmp_path):
@@ -302,11 +297,9 @@ def test_everything_is_found_beside_the_checkpoint(tools, mixed, text, translate
     (model / "checkpoints").mkdir(parents=True)
     for name in ("mixed/checkpoint_best.pt", "bin/dict.en.txt", "bin/dict.de.txt", "spm.model"):
         os.link((tools.folder / name).resolve(), model / name.split("/")[-1].replace("check", "checkpoints/check"))
-    command = [tools.forked.bin / "fwp", "translate", model, "--cpu", "--beam", "1"]
-    line = text.splitlines()[0]
-    found = subprocess.run(command, input=line, capture_output=True, text=True, env=ENVIRONMENT, cwd=tmp_path)
-    usual, short = (("--beam", 1, "--max-len-a", a, "--max-len-b", b) for a, b in ((2, 50), (0.3, 3)))
-    assert found.returncode == 0 and found.stdout == translate(line, *usual).stdout != translate(line, *short).stdout
-    command[2] = model.rename(tmp_path / "a:b")
-    found = subprocess.run(command, input=line, capture_output=True, text=True, env=ENVIRONMENT, cwd=tmp_path)
-    assert found.returncode == 1 and "a:b: expected a path without ':'" in found.stderr
+    line, greedy = text.splitlines()[0], ("--beam", 1)
+    found = tools.command("fwp", "translate", model, "--cpu", *greedy, folder=tmp_path, stdin=line).ok()
+    usual, short = (translate(line, *greedy, "--max-len-a", a, "--max-len-b", b).out for a, b in ((2, 50), (0.3, 3)))
+    assert found.out == usual != short
+    found = tools.command("fwp", "translate", model.rename(tmp_path / "a:b"), "--cpu", folder=tmp_path, stdin=line)
+    assert found.status == 1 and "a:b: expected a path without ':'" in found.err

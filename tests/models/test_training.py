@@ -1,11 +1,18 @@
-"""Tests training: gradients, checkpointed activations, layer drop, dropout, precision."""
+"""Tests training: gradients, checkpointed activations, layer drop, dropout, precision, examples of flags."""
+
+import re
+from types import SimpleNamespace
 
 import pytest
 import torch
+from fairseq.models import build_model
+from omegaconf import OmegaConf
 
 from fwp_fairseq.modules import SiteAttention
 from fwp_fairseq.ops import RULES
-from tests.models.helpers import build, loss, prefixes, sources
+from tests.models.helpers import WORDS, build, loss, prefixes, sources
+from tests.models.test_hydra_names import by_arch
+from tests.pages import ROOT, block, commands
 from tests.tolerances import assert_close
 
 MAPS = ("elu", "dpfp", "favor")
@@ -56,6 +63,25 @@ def test_the_decoder_sees_no_future_in_training():
         a, b = (model(src, lengths, p)[0] for p in (prefix, other))
         assert_close(a[:, :5], b[:, :5], "rounding")
         assert not torch.equal(a[:, 5:], b[:, 5:])
+
+
+EXAMPLES = re.findall(r"^\| [^|]+ \| `(--fwp-[^`.]+)` \|", (ROOT / "docs/usage.md").read_text(), re.M)
+EXAMPLES += commands(block("docs/recurrent.md", "--fwp-decoder delta-rnn"))
+
+
+@pytest.mark.parametrize("flags", EXAMPLES)
+def test_examples_of_flags_give_models_that_train(flags):
+    """With heads of 64."""
+    words, parts = flags.split(), ("decoder",) if "fwp_lm" in flags else ("encoder", "decoder")
+    chosen = {flag[2:].replace("-", "_"): value for flag, value in zip(words[::2], words[1::2], strict=True)}
+    arch, task = chosen.pop("arch", "fwp_transformer_tiny"), "language_modeling" if len(parts) == 1 else "translation"
+    sizes = {"embed_dim": 128, "attention_heads": 2, "layers": 1}
+    chosen |= {f"{part}_{name}": size for part in parts for name, size in sizes.items()}
+    dictionaries = SimpleNamespace(source_dictionary=WORDS, target_dictionary=WORDS, dictionary=WORDS)
+    model = build_model(OmegaConf.create(by_arch(arch, task, chosen)), dictionaries).train()
+    out, _ = model(*(sources([7, 5]) if len(parts) == 2 else ()), prefixes(2, 12))  # longer than the window
+    out.square().mean().backward()
+    assert all(parameter.grad.isfinite().all() and parameter.grad.any() for parameter in model.parameters())
 
 
 def test_updates_reach_every_favor_map_and_draw_apart():
