@@ -120,7 +120,7 @@ class Kernel:
                 return 'shim::fail("the kernel stopped itself");'
             case ["ld" | "st", *_]:
                 return self._memory(op, a)
-            case ["mma" | "ldmatrix" | "shfl", *_]:
+            case ["mma" | "ldmatrix" | "shfl" | "redux", *_]:
                 return self._exchange(op, a)
             case ["bar", "sync"]:
                 return f"sync_block({self._place()});"
@@ -130,7 +130,12 @@ class Kernel:
                 return "copies_arrived();"
             case ["cp", "async", *_]:
                 name = "start_copy" if a[2] == "16" else "start_copy_of_word"
-                return f"{name}({self.address(a[0], 'shared')}, {self.address(a[1], 'global')});"
+                given = [self.address(a[0], "shared"), self.address(a[1], "global")]
+                return f"{name}({', '.join(given + [self.read(bytes, 's32') for bytes in a[3:]])});"
+        if op == ["mov", "b32"] and a[0].startswith("{"):
+            low, high = map(_register, operands(a[0][1:-1]))
+            word = self.read(a[1], "u32")
+            return f"set({low}, uint16_t({word})); set({high}, uint16_t({word} >> 16));"
         return f"set({_register(a[0])}, {self.value(op, a[1:])});"
 
     def _exchange(self, op: list[str], a: list[str]) -> str:
@@ -139,6 +144,8 @@ class Kernel:
             (to, holds), name = a[0].split("|"), {"bfly": "shuffle_xor", "idx": "shuffle"}[op[2]]
             given = f"{self.read(a[1], 'f32')}, {self.read(a[2], 's32')}, {self._place()}"
             return f"set({_register(to)}, {name}({given})); set({_register(holds)}, true);"
+        if op == ["redux", "sync", "max", "u32"]:  # kernels order floats by it
+            return f"set({_register(a[0])}, largest_of_warp({self.read(a[1], 'f32')}, {self._place()}));"
         end = "".join(f"set({_register(n)}, found[{i}]);" for i, n in enumerate(operands(a[0][1:-1])))
         if op[0] == "ldmatrix":
             name = "load_matrices_transposed" if "trans" in op else "load_matrices"
@@ -170,7 +177,11 @@ class Kernel:
             x = [self.read(one, "u32") for one in a]
             if op[:2] == ["set", "neu"]:
                 return f"not_equal_halves({', '.join(x)})"
-            return f"{_OF_HALVES[op[0]]}({', '.join(x)})"
+            name = _OF_HALVES[op[0]] if op[0] != "max" or "NaN" in op else "larger_numbers"
+            return f"larger_halves({name}({', '.join(x)}), 0)" if "relu" in op else f"{name}({', '.join(x)})"
+        if kind == "bf16x2":
+            assert op == ["fma", "rn", "bf16x2"], f"{self.source}: {op}"
+            return f"fma_bfloat16s({', '.join(self.read(one, 'u32') for one in a)})"
         number = "u" + kind[1:] if kind[0] == "s" and op[0] in ("add", "sub", "mul", "mad", "shl") else kind
         x = [self.read(one, number) for one in a]
         match op:
@@ -207,6 +218,8 @@ class Kernel:
                 return f"with_bits({', '.join(x)})"
             case ["prmt", _]:
                 return f"chosen_bytes({x[0]}, {x[1]}, {x[2]})"
+            case ["lop3", _]:
+                return f"of_three_words({', '.join(x)})"
             case ["not", "pred"]:
                 return f"!{x[0]}"
         if op[0] in _BINARY:

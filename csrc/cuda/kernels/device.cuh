@@ -50,6 +50,9 @@ FWP_DEVICE void sync_block(Site = {}) { __syncthreads(); }  // all threads, at t
 FWP_DEVICE void sync_warp() { __syncwarp(); }
 FWP_DEVICE float shuffle_xor(float x, int mask) { return __shfl_xor_sync(~0u, x, mask); }
 FWP_DEVICE float shuffle(float x, int lane) { return __shfl_sync(~0u, x, lane); }
+FWP_DEVICE float largest_of_warp(float x) {  // of numbers that are not negative
+  return __uint_as_float(__reduce_max_sync(~0u, __float_as_uint(x)));
+}
 
 // Stops the kernel, and with it the process's use of the device, where `holds` is false.
 FWP_DEVICE void require(bool holds, const char* /*what*/) {
@@ -74,15 +77,43 @@ FWP_DEVICE uint32_t word_of(__half2 x) { return *reinterpret_cast<const uint32_t
 FWP_DEVICE uint32_t pack_halves(float a, float b) { return word_of(__floats2half2_rn(a, b)); }
 FWP_DEVICE float first_half(uint32_t x) { return from_half(uint16_t(x)); }
 FWP_DEVICE float second_half(uint32_t x) { return from_half(uint16_t(x >> 16)); }
+FWP_DEVICE void split_halves(uint32_t x, float& first, float& second) {
+  uint16_t a, b;
+  asm("mov.b32 {%0, %1}, %2;" : "=h"(a), "=h"(b) : "r"(x));
+  first = from_half(a), second = from_half(b);
+}
 FWP_DEVICE uint32_t multiply_halves(uint32_t x, uint32_t y) { return word_of(__hmul2(halves(x), halves(y))); }
 FWP_DEVICE uint32_t add_halves(uint32_t x, uint32_t y) { return word_of(__hadd2(halves(x), halves(y))); }
 FWP_DEVICE uint32_t fma_halves(uint32_t x, uint32_t y, uint32_t z) {  // x y + z
   return word_of(__hfma2(halves(x), halves(y), halves(z)));
 }
+// x y where that is above 0, else 0.
+FWP_DEVICE uint32_t positive_product(uint32_t x, uint32_t y) {
+  return word_of(__hfma2_relu(halves(x), halves(y), halves(0)));
+}
 FWP_DEVICE uint32_t not_zero(uint32_t x) { return __hneu2_mask(halves(x), halves(0)); }  // all bits of halves, or none
 // The larger or smaller of two halves, NaN where one is.
 FWP_DEVICE uint32_t larger_halves(uint32_t x, uint32_t y) { return word_of(__hmax2_nan(halves(x), halves(y))); }
 FWP_DEVICE uint32_t smaller_halves(uint32_t x, uint32_t y) { return word_of(__hmin2_nan(halves(x), halves(y))); }
+// The larger of two halves, the other one where one is NaN.
+FWP_DEVICE uint32_t larger_numbers(uint32_t x, uint32_t y) { return word_of(__hmax2(halves(x), halves(y))); }
+FWP_DEVICE uint32_t signs(uint32_t x) {  // all bits of halves that have the sign bit, none of others
+  uint32_t y;
+  asm("prmt.b32 %0, %1, %1, 0xbb99;" : "=r"(y) : "r"(x));
+  return y;
+}
+FWP_DEVICE uint32_t chosen(uint32_t mask, uint32_t x, uint32_t y) {  // bits of x where the mask has any, else of y
+  uint32_t z;
+  asm("lop3.b32 %0, %1, %2, %3, 0xca;" : "=r"(z) : "r"(mask), "r"(x), "r"(y));
+  return z;
+}
+// Halves of bfloat16s times a power of two, which both halves of the word `power` have as a bfloat16.
+FWP_DEVICE uint32_t halves_of_bfloat16s(uint32_t x, uint32_t power) {
+  uint32_t y;
+  asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(y) : "r"(x), "r"(power), "r"(0x80008000u));
+  asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(x) : "r"(y & 0xffff0000u), "r"(y << 16));
+  return x;
+}
 // The second number of x and the first one of y.
 FWP_DEVICE uint32_t straddle(uint32_t x, uint32_t y) { return __byte_perm(x, y, 0x5432); }
 // 16 bytes at an address that is a multiple of 16, in one access.
@@ -107,6 +138,11 @@ FWP_DEVICE void start_copy(void* to, const void* from) {
   const uint32_t address = static_cast<uint32_t>(__cvta_generic_to_shared(to));
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(address), "l"(from) : "memory");
 }
+// The same of so many of the 16 bytes, with zeros for the others.
+FWP_DEVICE void start_copy(void* to, const void* from, int bytes) {
+  const uint32_t address = static_cast<uint32_t>(__cvta_generic_to_shared(to));
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(address), "l"(from), "r"(bytes) : "memory");
+}
 // The same of 4 bytes.
 FWP_DEVICE void start_copy_of_word(void* to, const void* from) {
   const uint32_t address = static_cast<uint32_t>(__cvta_generic_to_shared(to));
@@ -116,9 +152,11 @@ FWP_DEVICE void copies_arrived() { asm volatile("cp.async.wait_all;" ::: "memory
 
 // c += A B, of halves
 FWP_DEVICE void mma_half(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
-  asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3},{%4,%5,%6,%7},{%8,%9},{%0,%1,%2,%3};"
-               : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-               : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+  const float d[4] = {c[0], c[1], c[2], c[3]};
+  asm volatile(
+      "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3},{%4,%5,%6,%7},{%8,%9},{%10,%11,%12,%13};"
+      : "=f"(c[0]), "=f"(c[1]), "=f"(c[2]), "=f"(c[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1), "f"(d[0]), "f"(d[1]), "f"(d[2]), "f"(d[3]));
 }
 // ldmatrix.x4: lane 8 i + r gives the address of row r (8 halves, 16-byte aligned) of matrix i. Afterwards x[i] holds
 // (g, 2t..) of matrix i; transposed: (2t.., g).

@@ -10,22 +10,20 @@
 
 namespace fwp::gpu {
 
-// r, of one sign, of 8 neighbours, times those that stand j before: 8 columns. Where there is a pair, j is odd, and j + 1
-// follows.
-template <bool BELOW> FWP_DEVICE uint32_t clamp(uint32_t x) {
-  return BELOW ? smaller_halves(x, 0) : larger_halves(x, 0);
+// Those that stand j before the numbers of word n, of a window w that begins at them, or if ODD a number earlier.
+template <bool ODD> FWP_DEVICE uint32_t earlier(const uint32_t (&w)[5], int n) {
+  return ODD ? straddle(w[n], w[n + 1]) : w[n];
 }
-template <bool BELOW>
-FWP_DEVICE void make_sign(uint16_t* to, const Eight& here, const uint32_t (&before)[5], bool odd, bool pair) {
-  uint32_t r[4], w[5];
-  FWP_UNROLL (int n = 0; n < 4; ++n) r[n] = clamp<BELOW>(here.w[n]);
-  FWP_UNROLL (int n = 0; n < 5; ++n) w[n] = clamp<BELOW>(before[n]);
-  Eight f;
-  FWP_UNROLL (int n = 0; n < 4; ++n) f.w[n] = multiply_halves(r[n], odd ? straddle(w[n], w[n + 1]) : w[n]);
-  put_eight(to, f);
-  if (!pair) return;
-  FWP_UNROLL (int n = 0; n < 4; ++n) f.w[n] = multiply_halves(r[n], w[n]);
-  put_eight(to + 16, f);
+// 8 features of each sign, of one j: products that are above 0, each of which has the sign of both its numbers.
+template <bool ODD>
+FWP_DEVICE void make_columns(uint16_t* to, const Eight& x, const uint32_t (&negative)[4], const uint32_t (&w)[5]) {
+  Eight above, below;
+  FWP_UNROLL (int n = 0; n < 4; ++n) {
+    const uint32_t f = positive_product(x.w[n], earlier<ODD>(w, n));
+    below.w[n] = f & negative[n];
+    above.w[n] = f ^ below.w[n];
+  }
+  put_eight(to, above), put_eight(to + 8, below);
 }
 // 8 neighbours, and 10 that begin so many before them: the features of this j and j + 1 (PAIR) are made of these.
 FWP_BOTH int window_of(int j) { return (j + 1) & ~1; }
@@ -36,11 +34,12 @@ FWP_DEVICE void load_window(uint32_t (&before)[5], const Eight& here, const uint
     FWP_UNROLL (int n = 0; n < 5; ++n) before[n] = *reinterpret_cast<const uint32_t*>(from - window_of(j) + 2 * n);
 }
 FWP_DEVICE void make_group(uint16_t* to, const uint16_t* from, int j, bool pair) {
-  const Eight here = eight(from);
-  uint32_t before[5];
-  load_window(before, here, from, j);
-  make_sign<false>(to, here, before, pair || j % 2 == 1, pair);
-  make_sign<true>(to + 8, here, before, pair || j % 2 == 1, pair);
+  const Eight x = eight(from);
+  uint32_t negative[4], window[5];
+  FWP_UNROLL (int n = 0; n < 4; ++n) negative[n] = signs(x.w[n]);
+  load_window(window, x, from, j);
+  if (pair || j % 2 == 1) make_columns<true>(to, x, negative, window);
+  if (pair || j % 2 == 0) make_columns<false>(pair ? to + 16 : to, x, negative, window);
 }
 
 // Calls f(first input, (first) j, place in the part's columns, whether there is one) for the groups of a part.
@@ -67,43 +66,32 @@ FWP_BOTH int feature_of(const Call& c, int column) {
   return b < c.d_key ? (2 * (j - 1) + column / 8 % 2) * c.d_key + b : -1;
 }
 
-// Adds to the gradients of r, and of those that stand j before, what those of 8 columns give.
-FWP_DEVICE void back_columns(uint32_t (&own)[4], uint32_t (&before)[5], const uint32_t (&r)[4], const uint32_t (&w)[5],
-                             const Eight& y, bool odd) {
-  if (odd) {
-    uint32_t last = 0;
-    FWP_UNROLL (int n = 0; n < 4; ++n) {
-      own[n] = fma_halves(y.w[n], straddle(w[n], w[n + 1]), own[n]);
-      const uint32_t of_earlier = multiply_halves(y.w[n], r[n]);
+// Adds to the gradients of 8 neighbours, and of their window, what those y of a j's columns give.
+template <bool ODD>
+FWP_DEVICE void back_columns(uint32_t* own, uint32_t* before, const Eight& x, const uint32_t (&negative)[4],
+                             const uint32_t (&w)[5], const uint16_t* y) {
+  const Eight above = eight(y), below = eight(y + 8);
+  uint32_t last = 0;  // of a product that belongs to x_{b-j}, its second number is of the next word
+  FWP_UNROLL (int n = 0; n < 4; ++n) {
+    const uint32_t b = x.w[n], a = earlier<ODD>(w, n);
+    const uint32_t d = chosen(negative[n], below.w[n], above.w[n]) & not_zero(positive_product(b, a));
+    own[n] = fma_halves(d, a, own[n]);
+    if (ODD) {
+      const uint32_t of_earlier = multiply_halves(d, b);
       before[n] = add_halves(before[n], straddle(last, of_earlier));
       last = of_earlier;
-    }
-    before[4] = add_halves(before[4], straddle(last, 0));
-  } else
-    FWP_UNROLL (int n = 0; n < 4; ++n) {
-      own[n] = fma_halves(y.w[n], w[n], own[n]);
-      before[n] = fma_halves(y.w[n], r[n], before[n]);
-    }
+    } else before[n] = fma_halves(d, b, before[n]);
+  }
+  if (ODD) before[4] = add_halves(before[4], straddle(last, 0));
 }
-template <bool BELOW>
-FWP_DEVICE void back_sign(uint32_t (&own)[4], uint32_t (&before)[5], const Eight& here, const uint32_t (&window)[5],
-                          const uint16_t* y, bool odd, bool pair) {
-  uint32_t r[4], w[5], dr[4] = {}, dw[5] = {};
-  FWP_UNROLL (int n = 0; n < 4; ++n) r[n] = clamp<BELOW>(here.w[n]);
-  FWP_UNROLL (int n = 0; n < 5; ++n) w[n] = clamp<BELOW>(window[n]);
-  back_columns(dr, dw, r, w, eight(y), odd);
-  if (pair) back_columns(dr, dw, r, w, eight(y + 16), false);
-  FWP_UNROLL (int n = 0; n < 4; ++n) own[n] |= dr[n] & not_zero(r[n]);
-  FWP_UNROLL (int n = 0; n < 5; ++n) before[n] |= dw[n] & not_zero(w[n]);
-}
-// The gradients of 8 neighbours and of their window, from those y of a group's columns.
-FWP_DEVICE void back_group(uint32_t (&own)[4], uint32_t (&before)[5], const uint16_t* from, int j, const uint16_t* y,
-                           bool pair) {
-  const Eight here = eight(from);
-  uint32_t window[5];
-  load_window(window, here, from, j);
-  back_sign<false>(own, before, here, window, y, pair || j % 2 == 1, pair);
-  back_sign<true>(own, before, here, window, y + 8, pair || j % 2 == 1, pair);
+// The same of a group. `own` may be the window's last four words.
+FWP_DEVICE void back_group(uint32_t* own, uint32_t* before, const uint16_t* from, int j, const uint16_t* y, bool pair) {
+  const Eight x = eight(from);
+  uint32_t negative[4], window[5];
+  FWP_UNROLL (int n = 0; n < 4; ++n) negative[n] = signs(x.w[n]);
+  load_window(window, x, from, j);
+  if (pair || j % 2 == 1) back_columns<true>(own, before, x, negative, window, y);
+  if (pair || j % 2 == 0) back_columns<false>(own, before, x, negative, window, pair ? y + 16 : y);
 }
 // Adds words of halves times `by` to floats.
 template <int N> FWP_DEVICE void add_words(float* to, const uint32_t (&x)[N], float by) {

@@ -22,16 +22,15 @@ FWP_DEVICE float function_back(Map map, float g, float f) {
 }
 FWP_DEVICE void unpack(Type type, const Eight& x, float (&y)[8]) {
   if (type == Type::float16)
-    FWP_UNROLL (int n = 0; n < 8; ++n) y[n] = n % 2 ? second_half(x.w[n / 2]) : first_half(x.w[n / 2]);
+    FWP_UNROLL (int n = 0; n < 4; ++n) split_halves(x.w[n], y[2 * n], y[2 * n + 1]);
   else
     FWP_UNROLL (int n = 0; n < 8; ++n) y[n] = float_of(n % 2 ? x.w[n / 2] & 0xffff0000u : x.w[n / 2] << 16);
 }
 FWP_DEVICE uint32_t pack_two(Type type, float a, float b) {
   return type == Type::float16 ? pack_halves(a, b) : pack_bfloat16s(a, b);
 }
-FWP_DEVICE Eight packed(Type type, const float (&y)[8], float by) {  // y times `by`; 0 where that is 0
-  Eight z = {};
-  if (by == 0) return z;
+FWP_DEVICE Eight packed(Type type, const float (&y)[8], float by) {  // y times `by`
+  Eight z;
   if (type == Type::float16)
     FWP_UNROLL (int n = 0; n < 4; ++n) z.w[n] = pack_halves(by * y[2 * n], by * y[2 * n + 1]);
   else
@@ -39,25 +38,27 @@ FWP_DEVICE Eight packed(Type type, const float (&y)[8], float by) {  // y times 
   return z;
 }
 
-// The larger magnitudes of halves or bfloat16s, whose bits are in the order of their values, as halves' are. NaN where one
-// has an exponent that halves use for NaN.
-FWP_DEVICE uint32_t larger_magnitudes(uint32_t most, uint32_t x) { return larger_halves(most, x & 0x7fff7fffu); }
+// The larger magnitudes of halves or bfloat16s, whose bits are in the order of their values, as halves' are. Numbers do not
+// count that have an exponent that halves use for NaN.
 FWP_DEVICE uint32_t larger_magnitudes(uint32_t most, const Eight& x) {
-  FWP_UNROLL (int n = 0; n < 4; ++n) most = larger_magnitudes(most, x.w[n]);
+  FWP_UNROLL (int n = 0; n < 4; ++n) most = larger_numbers(most, x.w[n] & 0x7fff7fffu);
   return most;
 }
 FWP_DEVICE float magnitude(Type type, uint32_t most) {
-  const uint32_t x = larger_halves(most, most >> 16);
+  const uint32_t x = larger_numbers(most, most >> 16);
   return type == Type::float16 ? first_half(x) : float_of(x << 16);
 }
-// Numbers of the call's type times a power of two, as halves.
+// Numbers of the call's type as halves, multiplied with any number; and with a power of two.
+FWP_DEVICE Eight multiplied(Type type, const Eight& x, float by) {
+  float y[8];
+  unpack(type, x, y);
+  return packed(Type::float16, y, by);
+}
 FWP_DEVICE Eight scaled(Type type, const Eight& x, float power) {
+  if (type == Type::float16) return multiplied(type, x, power);
+  const uint32_t twice = bits_of(power) | bits_of(power) >> 16;
   Eight y;
-  if (type == Type::float16)
-    FWP_UNROLL (int n = 0; n < 4; ++n) y.w[n] = pack_halves(first_half(x.w[n]) * power, second_half(x.w[n]) * power);
-  else
-    FWP_UNROLL (int n = 0; n < 4; ++n)
-      y.w[n] = pack_halves(float_of(x.w[n] << 16) * power, float_of(x.w[n] & 0xffff0000u) * power);
+  FWP_UNROLL (int n = 0; n < 4; ++n) y.w[n] = halves_of_bfloat16s(x.w[n], twice);
   return y;
 }
 
@@ -68,11 +69,11 @@ template <int ROWS, bool DPFP> struct Slabs : Head, Fragments {
   uint16_t *x, *phi;  // queries, then keys
   float *of_q, *of_k;  // by what features have to be multiplied; of_k follows of_q
 
-  const int groups, turn_parts, parts, ld_x;  // of DPFP: groups of inputs; parts of one j or two, and of all; of x
+  const int parts, ld_x;  // of DPFP: parts of features; columns of x
+  uint16_t *own_x, *own_phi;  // the row of which this thread makes features
 
-  FWP_DEVICE Slabs(const Call& call, int head)
-      : Head(call, head), groups(groups_of(call)), turn_parts(parts_of_j(call)), parts(parts_of(call)),
-        ld_x(x_ld(call)) {}
+  FWP_DEVICE Slabs(const Call& call, int head) : Head(call, head), parts(parts_of(call)), ld_x(x_ld(call)) {}
+  FWP_DEVICE void find_own_rows() { own_x = row_of_x(thread), own_phi = phi + thread * tile_ld; }
 
   // Copies of 64 columns: a thread has 8 of every `across`th row.
   static constexpr int across = threads / 8;
@@ -88,14 +89,17 @@ template <int ROWS, bool DPFP> struct Slabs : Head, Fragments {
   // Starts to copy 64 columns from `first` on of all rows, with 0 beyond the last column and for rows that are not there.
   FWP_DEVICE void start_rows(uint16_t* to, int ld, const Rows<const void>& from, bool key, int first, int width) const {
     if (first + column() >= width && ld != tile_ld) return;
-    const int length = key ? c.sources : c.targets, end = first + column() < width ? length : 0;
+    const int length = key ? c.sources : c.targets, left = first + column() < width ? length - first_row() : 0;
+    uint32_t there = ~(~0u << (((left > 0 ? left : 0) + across - 1) / unsigned(across)));  // a bit for each piece
+    if (key && c.key_padding_mask.data)
+      FWP_ROLLED (int m = 0; m < pieces; ++m)
+        if ((there >> m & 1) && is_pad(first_row() + m * across)) there ^= 1u << m;
     const uint16_t* piece =
         static_cast<const uint16_t*>(from.data) + offset(from, first_row(), length) + first + column();
     const int64_t further = step(from, across);
     to += first_row() * ld + column();
-    FWP_ROLLED (int r = first_row(); r < ROWS; r += across, to += across * ld, piece += further)
-      if (r < end && !(key && is_pad(r))) start_copy(to, piece);
-      else put_eight(to, {});
+    FWP_UNROLL (int m = 0; m < pieces; ++m, to += across * ld, piece += further)
+      start_copy(to, piece, there << (4 - m) & 16);
   }
   FWP_DEVICE uint16_t* row_of_x(int r) const { return x + r * ld_x + (ld_x - c.d_key); }
   FWP_DEVICE void start_slab(uint16_t* to, int ld, int first) const {
@@ -116,22 +120,22 @@ template <int ROWS, bool DPFP> struct Slabs : Head, Fragments {
   // The powers of rows; under DPFP, x times them in the place of x that was copied. A barrier before. A
   // thread has a row, also in make.
   FWP_DEVICE void scale_inputs() const {
-    uint16_t* const x = row_of_x(thread);
+    uint16_t* const end = own_x + c.d_key;
     float largest;
     if constexpr (DPFP) {
       uint32_t most = 0;
-      FWP_ROLLED (int i = 0; i < c.d_key; i += 8) most = larger_magnitudes(most, eight(x + i));
+      FWP_ROLLED (const uint16_t* x = own_x; x < end; x += 8) most = larger_magnitudes(most, eight(x));
       largest = magnitude(c.type, most);
     } else largest = largest_feature();
     const float power = power_for(largest, most_power), back = undone(power);
     const bool key = thread >= ROWS;
     of_q[thread] = !is_there(thread - (key ? ROWS : 0), key) ? 0.f : DPFP ? back * back : back;
     if constexpr (DPFP) {
-      FWP_ROLLED (int i = 0; i < c.d_key; i += 8) put_eight(x + i, scaled(c.type, eight(x + i), power));
+      FWP_ROLLED (uint16_t* x = own_x; x < end; x += 8) put_eight(x, scaled(c.type, eight(x), power));
       FWP_ROLLED (int i = -8; i >= c.d_key - ld_x; i -= 8) {  // the copies of x before it
-        Eight y = eight(x + i + c.d_key);
+        Eight y = eight(end + i);
         FWP_UNROLL (int n = 0; n < 4; ++n) y.w[n] ^= 0x80008000u;
-        put_eight(x + i, y);
+        put_eight(own_x + i, y);
       }
     }
   }
@@ -140,7 +144,7 @@ template <int ROWS, bool DPFP> struct Slabs : Head, Fragments {
     FWP_ROLLED (int s = 0; s < slabs(); ++s) {
       fetch(s);
       FWP_ROLLED (int i = 0; i < chunk && chunk * s + i < c.d_key; i += 8) {
-        unpack(c.type, eight(phi + thread * tile_ld + i), y);
+        unpack(c.type, eight(own_phi + i), y);
         FWP_UNROLL (int n = 0; n < 8; ++n) up = larger(up, y[n]), down = larger(down, -y[n]);
       }
       sync_block();
@@ -155,8 +159,8 @@ template <int ROWS, bool DPFP> struct Slabs : Head, Fragments {
     const int rest = round_up(c.d_key, 16) - chunk * s;
     return rest < chunk ? rest : chunk;
   }
-  FWP_DEVICE void make(int s) const {
-    if constexpr (DPFP) make_dpfp(s);
+  FWP_DEVICE void make(int s, int columns) const {
+    if constexpr (DPFP) make_dpfp(s, columns);
     else make_function(s);
   }
 
@@ -164,38 +168,22 @@ template <int ROWS, bool DPFP> struct Slabs : Head, Fragments {
   FWP_DEVICE void make_function(int s) const {
     fetch(s);
     const float of = of_q[thread], power = of == 0 ? 0.f : undone(of);
-    uint16_t* const own = phi + thread * tile_ld;
     FWP_ROLLED (int i = 0; i < chunk; i += 8) {
       float y[8];
-      unpack(c.type, eight(own + i), y);
+      unpack(c.type, eight(own_phi + i), y);
       const float by = chunk * s + i < c.d_key ? power : 0.f;
       Eight z;
       FWP_UNROLL (int n = 0; n < 4; ++n)
         z.w[n] = pack_halves(function_of(c.map, y[2 * n]) * by, function_of(c.map, y[2 * n + 1]) * by);
-      put_eight(own + i, z);
+      put_eight(own_phi + i, z);
     }
   }
-  FWP_DEVICE void make_dpfp(int s) const {
-    const int turn = c.nu <= 2 ? 0 : 2 * s / turn_parts;
-    int part = 2 * s - turn * turn_parts;
-    const uint16_t* const own = row_of_x(thread);
-    uint16_t *to = phi + thread * tile_ld, *const end = to + columns(s);
-    if (c.nu % 2 == 0) {
-      int j = 2 * turn + 1;
-      const uint16_t* from = own + 8 * part;
-      FWP_ROLLED (; to < end; to += 32, from += 8) {
-        if (c.nu > 2 && part++ == turn_parts) from = own, j += 2;
-        make_group(to, from, j, true);
-      }
-      return;
-    }
-    int j = turn + 1;
-    FWP_ROLLED (; to < end; to += 32, ++part) {
-      if (part == turn_parts) part = 0, ++j;
-      FWP_ROLLED (int u = 0; u < 2; ++u)
-        if (2 * part + u < groups) make_group(to + 16 * u, own + 8 * (2 * part + u), j, false);
-        else put_eight(to + 16 * u, {}), put_eight(to + 16 * u + 8, {});
-    }
+  FWP_DEVICE void make_dpfp(int s, int columns) const {
+    if (c.nu == 2) {  // one group is a part
+      const uint16_t* from = own_x + 16 * s;
+      FWP_ROLLED (int i = 0; i < columns; i += 32, from += 8) make_group(own_phi + i, from, 1, true);
+    } else
+      FWP_ROLLED (int u = 0; u < 2; ++u) make_part(c, own_phi + 32 * u, own_x, 2 * s + u);
   }
 };
 

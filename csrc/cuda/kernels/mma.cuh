@@ -134,8 +134,7 @@ struct Products {
   template <int N> FWP_DEVICE float power_of(Strip<N>& x, int columns) const {
     float most = 0;
     each(x, columns, [&](int, int, float a, float b) { most = larger(most, larger(absolute(a), absolute(b))); });
-    FWP_UNROLL (int mask = 1; mask < 32; mask *= 2) most = larger(most, shuffle_xor(most, mask));
-    return power_of_block(most);
+    return power_of_block(largest_of_warp(most));
   }
   // Own rows as they will be stored.
   template <int N> FWP_DEVICE void round(Strip<N>& x, int columns) const {

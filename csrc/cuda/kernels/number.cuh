@@ -67,6 +67,24 @@ struct Fragments {
       add(sum, 2 * n, A, B);
     }
   }
+  // sum += own rows of A B, of the tiles of A up to `last`; and of A^T B, from the tile `first` on. There is one at least.
+  FWP_DEVICE void add_rows(Strip<8>& sum, const uint16_t* a, int ld, int last, const uint16_t* b) const {
+    int m = 0;
+    do {
+      uint32_t A[4];
+      left(A, a, ld, row, 16 * m);
+      add_row(sum, A, b, 16 * m);
+    } while (++m <= last);
+  }
+  FWP_DEVICE void add_transposed(Strip<8>& sum, const uint16_t* a, int ld, int first, int end,
+                                 const uint16_t* b) const {
+    int m = first;
+    do {
+      uint32_t A[4];
+      left_transposed(A, a, ld, row, 16 * m);
+      add_row(sum, A, b, 16 * m);
+    } while (++m < end);
+  }
   // Own rows to a tile.
   template <int N> FWP_DEVICE void put(uint16_t* to, int ld, const Strip<N>& x) const {
     FWP_UNROLL (int n = 0; n < N; ++n)

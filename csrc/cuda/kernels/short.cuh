@@ -97,11 +97,12 @@ template <int ROWS, bool CORRECTS, bool DECAYS, bool DPFP> struct Short : Slabs<
     const int last = kept(last_tile()), slabs = this->slabs();
     const bool sums = c.normalize_features;
     FWP_ROLLED (int s = 0; s < slabs; ++s) {
-      this->make(s);
+      const int columns = this->columns(s);
+      this->make(s, columns);
       sync_block();
       const uint16_t* own = phi + (row + this->near + this->r8) * tile_ld + this->far;
       const uint16_t* keys = phi + (ROWS + this->far + this->r8) * tile_ld + this->near;
-      FWP_ROLLED (const uint16_t* const end = own + this->columns(s); own < end; own += 16, keys += 16) {
+      FWP_ROLLED (const uint16_t* const end = own + columns; own < end; own += 16, keys += 16) {
         uint32_t Q[4], K[4];
         load_matrices(Q, own);
         if (CORRECTS) load_matrices(K, own + ROWS * tile_ld);
@@ -213,22 +214,27 @@ template <int ROWS, bool CORRECTS, bool DECAYS, bool DPFP> struct Short : Slabs<
   // power of two, which it returns. Barriers: it has one, and one follows.
   static constexpr int columns_power = 7;
   FWP_DEVICE float scale_columns(uint16_t* tile, const float* by) const {
+    constexpr int further = Base::across * tile_ld;
     uint16_t* const first = tile + this->first_row() * tile_ld + this->column();
+    uint32_t most = 0;
     float largest = 0;
     FWP_ROLLED (int m = 0; m < pieces; ++m) {
-      const float some = magnitude(c.type, larger_magnitudes(0, eight(first + m * Base::across * tile_ld)));
-      largest = larger(largest, by ? some * absolute(by[this->first_row() + m * Base::across]) : some);
+      most = larger_magnitudes(by ? 0 : most, eight(first + m * further));
+      if (by) largest = larger(largest, magnitude(c.type, most) * absolute(by[this->first_row() + m * Base::across]));
     }
+    if (!by) largest = magnitude(c.type, most);
     const float power = shared_power(largest, columns_power);
     FWP_ROLLED (int m = 0; m < pieces; ++m) {
-      uint16_t* const piece = first + m * Base::across * tile_ld;
-      put_eight(piece, scaled(c.type, eight(piece), by ? power * by[this->first_row() + m * Base::across] : power));
+      uint16_t* const piece = first + m * further;
+      const Eight x = eight(piece);
+      put_eight(piece, by ? multiplied(c.type, x, power * by[this->first_row() + m * Base::across])
+                          : scaled(c.type, x, power));
     }
     return power;
   }
   // One for all threads; has a barrier, and one has to come before the next call.
   FWP_DEVICE float shared_power(float largest, int to) const {
-    FWP_UNROLL (int mask = 1; mask < 32; mask *= 2) largest = larger(largest, shuffle_xor(largest, mask));
+    largest = largest_of_warp(largest);
     if (lane == 0) most[warp] = largest;
     sync_block();
     FWP_UNROLL (int w = 0; w < tiles; ++w) largest = larger(largest, most[w]);
@@ -240,10 +246,8 @@ template <int ROWS, bool CORRECTS, bool DECAYS, bool DPFP> struct Short : Slabs<
     uint32_t* const own = reinterpret_cast<uint32_t*>(through + (row + g) * tile_ld + 2 * t);
     const auto put = [&](auto pack) {
       FWP_UNROLL (int r = 0; r < 2; ++r)
-        FWP_UNROLL (int n = 0; n < 8; ++n) {
-          const uint32_t two = pack(by[r] * y[n][2 * r], by[r] * y[n][2 * r + 1]);
-          own[4 * (r * tile_ld + n)] = by[r] == 0 ? 0 : two;
-        }
+        FWP_UNROLL (int n = 0; n < 8; ++n)
+          own[4 * (r * tile_ld + n)] = pack(by[r] * y[n][2 * r], by[r] * y[n][2 * r + 1]);
     };
     if (c.type == Type::float16) put([](float a, float b) { return pack_halves(a, b); });
     else put([](float a, float b) { return pack_bfloat16s(a, b); });
@@ -256,7 +260,6 @@ template <int ROWS, bool CORRECTS, bool DECAYS, bool DPFP> struct Short : Slabs<
     FWP_ROLLED (int r = begin; r < end; r += 4, from += 4 * tile_ld, at += further) put_eight(at, eight(from));
     sync_warp();
   }
-  static FWP_DEVICE float times(float by, float y) { return by == 0 ? 0.f : by * y; }
 };
 
 }  // namespace fwp::gpu

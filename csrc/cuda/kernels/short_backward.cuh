@@ -36,6 +36,7 @@ template <int ROWS, bool CORRECTS, bool DECAYS, bool DPFP> struct ShortBackward 
   }
   FWP_DEVICE ShortBackward(const Call& call, int head) : Base(call, head) {
     lay(this, shared_memory(lay(nullptr, nullptr, call)), call);
+    this->find_own_rows();
   }
   FWP_DEVICE int token(int i) const { return row + g + 8 * (i / 2); }
   FWP_DEVICE int key(int n, int i) const { return 8 * n + 2 * t + i % 2; }
@@ -127,16 +128,6 @@ template <int ROWS, bool CORRECTS, bool DECAYS, bool DPFP> struct ShortBackward 
     return power;
   }
 
-  // Own rows of X^T B, of the tiles of X from `begin` on; those before are zero.
-  FWP_DEVICE void multiply_transposed(Strip<8>& u, const uint16_t* x, int ld, int begin, const uint16_t* b) const {
-    clear(u);
-    FWP_UNROLL (int m = 0; m < tiles; ++m) {
-      if (m < tiles - 1 && m < begin) continue;
-      uint32_t A[4];
-      this->left_transposed(A, x, ld, row, 16 * m);
-      this->add_row(u, A, b, 16 * m);
-    }
-  }
   // Gradients of values, by 64 columns; h = G U^T and l = dR U^T.
   FWP_DEVICE void values_back(Square& h, Square& l, float (&gain)[2], float p_power) const {
     uint16_t *const v = values, *const grad = values + plane;
@@ -159,12 +150,7 @@ template <int ROWS, bool CORRECTS, bool DECAYS, bool DPFP> struct ShortBackward 
       Strip<8> u;
       if constexpr (CORRECTS) {
         clear(u);
-        FWP_UNROLL (int k = 0; k < tiles; ++k) {
-          if (k > 0 && k > warp) continue;
-          uint32_t A[4];
-          this->left(A, inverse, square_ld, row, 16 * k);
-          this->add_row(u, A, v, 16 * k);
-        }
+        this->add_rows(u, inverse, square_ld, warp, v);
         sync_block();
         this->put(v, tile_ld, u);
         sync_block();
@@ -174,13 +160,15 @@ template <int ROWS, bool CORRECTS, bool DECAYS, bool DPFP> struct ShortBackward 
         this->left(A, grad, tile_ld, row, k);
         meet_row(h, A, v, k, last);
       }
-      multiply_transposed(u, e, tile_ld, begin, grad);
+      clear(u);
+      this->add_transposed(u, e, tile_ld, begin, tiles, grad);
       const float back = g_unit * undone(p_power);
       float by[2] = {back, back};
       if constexpr (CORRECTS) {
         this->put(phi, tile_ld, u);
         sync_block();
-        multiply_transposed(u, inverse, square_ld, warp, phi);
+        clear(u);
+        this->add_transposed(u, inverse, square_ld, warp, tiles, phi);
         FWP_UNROLL (int k = 0; k < 4; ++k) {
           uint32_t A[4];
           pack_operand(A, u[2 * k], u[2 * k + 1]);
@@ -301,7 +289,7 @@ template <int ROWS, bool CORRECTS, bool DECAYS, bool DPFP> struct ShortBackward 
       if (t == 0) factor_q[own] = factor(of_query[r], of_q[own], power[r]);
     }
     pack_rows(E, h, power[0], power[1]);
-    // dK = E^T Q + (dA + dA^T) K, with one power. Sums of four products with x, in back_sign, stay in the range of halves.
+    // dK = E^T Q + (dA + dA^T) K, with one power. Sums of four products with x, in back_group, stay in the range of halves.
     const float of_all = this->shared_power(largest, DPFP && CORRECTS ? 3 : 4);
     FWP_UNROLL (int r = 0; r < 2; ++r) {
       const int own = row + g + 8 * r;
@@ -422,19 +410,25 @@ template <int ROWS, bool CORRECTS, bool DECAYS, bool DPFP> struct ShortBackward 
             static_cast<uint16_t*>(to.data) + this->offset(to, token, length),
             (key ? factor_k : factor_q)[token]};
   }
-  // What later groups leave for those before them: gradients of the last two r of both signs, and of the last two x.
+  // What later groups leave for those before them: gradients of the last two x of the next group, and of all.
   struct Left {
-    uint32_t r[2] = {}, last = 0;
+    uint32_t before = 0, last = 0;
   };
-  FWP_DEVICE void features_back(const uint32_t (&E)[tiles][4], const uint32_t (&A)[CORRECTS ? tiles : 1][4],
+  FWP_DEVICE void features_back(const uint32_t (&E)[tiles][4], uint32_t (&A)[CORRECTS ? tiles : 1][4],
                                 const float (&q_mean)[2], const float (&k_mean)[2]) const {
     const int last = gpu::kept(this->last_tile()), begin = gpu::kept(c.causal ? warp : 0);
     uint16_t* const keys = phi + plane;
     sync_block();
+    if constexpr (CORRECTS)  // dA + dA^T: each is 0 where the other is not
+      FWP_UNROLL (int m = 0; m < tiles; ++m) {
+        uint32_t B[4];
+        this->left_transposed(B, inverse, tile_ld, row, 16 * m);
+        FWP_UNROLL (int i = 0; i < 4; ++i) A[m][i] = add_halves(A[m][i], B[i]);
+      }
     const Row own = own_row();
     Left left;
     FWP_ROLLED (int s = this->slabs() - 1; s >= 0; --s) {
-      this->make(s);
+      this->make(s, this->columns(s));
       sync_block();
       Strip<8> sum;
       start(sum, q_mean);
@@ -442,24 +436,18 @@ template <int ROWS, bool CORRECTS, bool DECAYS, bool DPFP> struct ShortBackward 
         if (m == 0 || m <= last) this->add_row(sum, E[m], keys, 16 * m);
       this->put(values, tile_ld, sum);
       start(sum, k_mean);
-      FWP_UNROLL (int m = 0; m < tiles; ++m) {
-        if (m < tiles - 1 && m < begin) continue;
-        uint32_t B[4];
-        this->left_transposed(B, e, tile_ld, row, 16 * m);
-        this->add_row(sum, B, phi, 16 * m);
-      }
+      this->add_transposed(sum, e, tile_ld, begin, tiles, phi);
       if constexpr (CORRECTS)
-        FWP_UNROLL (int m = 0; m < tiles; ++m) {
-          if (m <= warp) this->add_row(sum, A[m], keys, 16 * m);
-          if (m < warp) continue;
-          uint32_t B[4];
-          this->left_transposed(B, inverse, tile_ld, row, 16 * m);
-          this->add_row(sum, B, keys, 16 * m);
-        }
+        FWP_UNROLL (int m = 0; m < tiles; ++m) this->add_row(sum, A[m], keys, 16 * m);
       this->put(values + plane, tile_ld, sum);
       sync_block();
       if constexpr (DPFP) back_dpfp(own, s, left);
       else back_function(own, s);
+    }
+    if constexpr (DPFP) {  // the last inputs stand, with the other sign, before the first ones
+      left.last = add_halves(left.last, left.before ^ 0x80008000u);
+      const float first = own.by * first_half(left.last), second = own.by * second_half(left.last);
+      if (own.there) *reinterpret_cast<uint32_t*>(own.to + c.d_key - 2) = pack_two(c.type, first, second);
     }
   }
   static FWP_DEVICE void start(Strip<8>& sum, const float (&mean)[2]) {
@@ -480,59 +468,22 @@ template <int ROWS, bool CORRECTS, bool DECAYS, bool DPFP> struct ShortBackward 
       store_eight(own, chunk * s + i, y);
     }
   }
-  // Slabs, and groups in them, come from the last one to the first, so that a group has what later ones leave for it; the
-  // last inputs of all get what the first ones leave.
+  // Slabs, and groups in them, come from the last one to the first, so that a group has what later ones leave for it.
   FWP_DEVICE void back_dpfp(const Row& own, int s, Left& left) const {
     const bool pair = c.nu == 2;
-    const int columns = pair ? 32 : 16, begin = (pair ? 16 : 32) * s;
+    const int columns = pair ? 32 : 16, begin = (pair ? 16 : 32) * s, last = c.d_key - 8;
     int column = begin + (pair ? 8 : 24);
-    if (column >= c.d_key) column = c.d_key - 8;
-    const uint16_t *from = this->row_of_x(thread) + column,
-                   *d = values + thread * tile_ld + ((column - begin) >> 3) * columns;
-    FWP_ROLLED (; column >= begin; column -= 8, from -= 8, d -= columns) back_group(own, column, from, d, pair, left);
-  }
-  // Adds to the gradients dr of r what those of the features r_b r_{b-1}, and (pair) r_b r_{b-2}, of a group give.
-  static FWP_DEVICE void back_sign(uint32_t (&dr)[5], const uint32_t (&r)[5], const uint16_t* d, bool pair) {
-    const Eight y = eight(d);
-    uint32_t before = 0;  // of a product that belongs to r_{b-1}, its second number is of the next word
-    FWP_UNROLL (int n = 0; n < 4; ++n) {
-      dr[n + 1] = fma_halves(y.w[n], straddle(r[n], r[n + 1]), dr[n + 1]);
-      const uint32_t of_earlier = multiply_halves(y.w[n], r[n + 1]);
-      dr[n] = add_halves(dr[n], straddle(before, of_earlier));
-      before = of_earlier;
+    if (column > last) column = last;
+    const uint16_t *from = this->own_x + column, *d = values + thread * tile_ld + ((column - begin) >> 3) * columns;
+    FWP_ROLLED (; column >= begin; column -= 8, from -= 8, d -= columns) {
+      uint32_t dx[5] = {0, 0, 0, 0, left.before};
+      back_group(dx + 1, dx, from, 1, d, pair);
+      left.before = dx[0];
+      if (column == last) left.last = dx[4];
+      float floats[8];
+      unpack(Type::float16, {dx[1], dx[2], dx[3], dx[4]}, floats);
+      store_eight(own, column, floats);
     }
-    dr[4] = add_halves(dr[4], straddle(before, 0));
-    if (!pair) return;
-    const Eight z = eight(d + 16);
-    FWP_UNROLL (int n = 0; n < 4; ++n) {
-      dr[n + 1] = fma_halves(z.w[n], r[n], dr[n + 1]);
-      dr[n] = fma_halves(z.w[n], r[n + 1], dr[n]);
-    }
-  }
-  FWP_DEVICE void back_group(const Row& own, int column, const uint16_t* from, const uint16_t* d, bool pair,
-                             Left& left) const {
-    const Eight here = eight(from);
-    uint32_t r[2][5] = {{*reinterpret_cast<const uint32_t*>(from - 2), here.w[0], here.w[1], here.w[2], here.w[3]}};
-    FWP_UNROLL (int n = 0; n < 5; ++n) {
-      r[1][n] = clamp<true>(r[0][n]);
-      r[0][n] = clamp<false>(r[0][n]);
-    }
-    uint32_t dr[2][5] = {{0, 0, 0, 0, left.r[0]}, {0, 0, 0, 0, left.r[1]}};
-    back_sign(dr[0], r[0], d, pair);
-    back_sign(dr[1], r[1], d + 8, pair);
-    const auto dx = [&](int n) { return (dr[0][n] & not_zero(r[0][n])) | (dr[1][n] & not_zero(r[1][n])); };
-    Eight y = {{dx(1), dx(2), dx(3), dx(4)}};
-    const int last = c.d_key - 8;
-    if (column == last) left.last = y.w[3];
-    if (column == 0) left.last = add_halves(left.last, dx(0) ^ 0x80008000u);  // of -x
-    if (column == 0 && last == 0) y.w[3] = left.last;
-    left.r[0] = dr[0][0], left.r[1] = dr[1][0];
-    float floats[8];
-    unpack(Type::float16, y, floats);
-    store_eight(own, column, floats);
-    if (column > 0 || last == 0 || !own.there) return;
-    *reinterpret_cast<uint32_t*>(own.to + c.d_key - 2) =
-        pack_two(c.type, this->times(own.by, first_half(left.last)), this->times(own.by, second_half(left.last)));
   }
 };
 

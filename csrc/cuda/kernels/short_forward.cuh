@@ -26,6 +26,7 @@ template <int ROWS, bool CORRECTS, bool DECAYS, bool DPFP> struct ShortForward :
   }
   FWP_DEVICE ShortForward(const Call& call, int head) : Base(call, head) {
     lay(this, shared_memory(lay(nullptr, nullptr, call)), call);
+    this->find_own_rows();
   }
 
   FWP_DEVICE void start_values(int first) const { this->start_rows(v, tile_ld, c.v, true, first, c.d_value); }
@@ -117,11 +118,7 @@ template <int ROWS, bool CORRECTS, bool DECAYS, bool DPFP> struct ShortForward :
   FWP_DEVICE void write() const {
     Strip<8> u;
     clear(u);
-    FWP_ROLLED (int k = 0; k <= warp; ++k) {
-      uint32_t A[4];
-      this->left(A, phi, square_ld, row, 16 * k);
-      this->add_row(u, A, v, 16 * k);
-    }
+    this->add_rows(u, phi, square_ld, warp, v);
     sync_block();
     this->put(v, tile_ld, u);
     sync_block();

@@ -98,6 +98,12 @@ inline float shuffle(float x, int source, Site site = Site::here()) {
   return own.out_f[0];
 }
 
+inline float larger(float x, float y) { return std::fmax(x, y); }
+inline float largest_of_warp(float x, Site site = Site::here()) {
+  for (int mask = 1; mask < 32; mask *= 2) x = larger(x, shuffle_xor(x, mask, site));
+  return x;
+}
+
 inline void require(bool holds, const char* what) {
   if (!holds) shim::fail(what);
 }
@@ -132,6 +138,7 @@ inline uint32_t pack_bfloat16s(float a, float b) { return to_bfloat16(a) | uint3
 inline uint32_t pack_halves(float a, float b) { return to_half(a) | uint32_t(to_half(b)) << 16; }
 inline float first_half(uint32_t x) { return from_half(uint16_t(x)); }
 inline float second_half(uint32_t x) { return from_half(uint16_t(x >> 16)); }
+inline void split_halves(uint32_t x, float& first, float& second) { first = first_half(x), second = second_half(x); }
 inline uint32_t multiply_halves(uint32_t x, uint32_t y) {
   return pack_halves(first_half(x) * first_half(y), second_half(x) * second_half(y));
 }
@@ -158,6 +165,17 @@ inline uint32_t larger_halves(uint32_t x, uint32_t y) {
 inline uint32_t smaller_halves(uint32_t x, uint32_t y) {
   return larger_halves(x ^ 0x80008000u, y ^ 0x80008000u) ^ 0x80008000u;
 }
+inline uint32_t positive_product(uint32_t x, uint32_t y) { return larger_halves(multiply_halves(x, y), 0); }
+inline uint32_t larger_numbers(uint32_t x, uint32_t y) {
+  return pack_halves(std::fmax(first_half(x), first_half(y)), std::fmax(second_half(x), second_half(y)));
+}
+inline uint32_t signs(uint32_t x) { return (x & 0x8000 ? 0xffffu : 0) | (x >> 31 ? 0xffff0000u : 0); }
+inline uint32_t chosen(uint32_t mask, uint32_t x, uint32_t y) { return (mask & x) | (~mask & y); }
+inline uint32_t halves_of_bfloat16s(uint32_t x, uint32_t power) {
+  const uint32_t y = pack_bfloat16s(from_bfloat16(uint16_t(x)) * from_bfloat16(uint16_t(power)),
+                                    from_bfloat16(uint16_t(x >> 16)) * from_bfloat16(uint16_t(power >> 16)));
+  return pack_halves(from_bfloat16(uint16_t(y)), from_bfloat16(uint16_t(y >> 16)));
+}
 inline uint32_t straddle(uint32_t x, uint32_t y) { return x >> 16 | y << 16; }
 struct alignas(16) Eight {
   uint32_t w[4];
@@ -167,9 +185,12 @@ inline void put_eight(void* at, const Eight& x) { *static_cast<Eight*>(at) = x; 
 inline float exponential(float x) { return std::exp(x); }
 inline float absolute(float x) { return std::fabs(x); }
 inline float square_root(float x) { return std::sqrt(x); }
-inline float larger(float x, float y) { return std::fmax(x, y); }
 
 inline void start_copy(void* to, const void* from) { shim::start_copy(to, from, 16); }
+inline void start_copy(void* to, const void* from, int bytes) {
+  static const Eight zeros = {};
+  shim::start_copy(to, bytes ? from : &zeros, 16);
+}
 inline void start_copy_of_word(void* to, const void* from) { shim::start_copy(to, from, 4); }
 inline void copies_arrived() { shim::finish_copies(); }
 

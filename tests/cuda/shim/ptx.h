@@ -44,12 +44,28 @@ template <class T, int count> T* aligned(char* at) {
 inline uint32_t not_equal_halves(uint32_t x, uint32_t y) {
   return (first_half(x) != first_half(y) ? 0xffffu : 0) | (second_half(x) != second_half(y) ? 0xffff0000u : 0);
 }
-// prmt: byte i of the result is the one of x (0 to 3) or y (4 to 7) that digit i of `which` names.
+// prmt: byte i of the result is the one of x (0 to 3) or y (4 to 7) that digit i of `which` names, or, from 8 on, its sign.
 inline uint32_t chosen_bytes(uint32_t x, uint32_t y, uint32_t which) {
   const uint64_t both = x | uint64_t(y) << 32;
   uint32_t found = 0;
-  for (int i = 0; i < 4; ++i) found |= uint32_t(both >> 8 * (which >> 4 * i & 7) & 0xff) << 8 * i;
+  for (int i = 0; i < 4; ++i) {
+    const uint32_t digit = which >> 4 * i, byte = both >> 8 * (digit & 7) & 0xff;
+    found |= (digit & 8 ? (byte >> 7) * 0xff : byte) << 8 * i;
+  }
   return found;
+}
+// lop3: each bit is the one of the table that the bits of x, y and z are the number of.
+inline uint32_t of_three_words(uint32_t x, uint32_t y, uint32_t z, uint32_t table) {
+  uint32_t found = 0;
+  for (int i = 0; i < 8; ++i)
+    if (table >> i & 1) found |= (i & 4 ? x : ~x) & (i & 2 ? y : ~y) & (i & 1 ? z : ~z);
+  return found;
+}
+inline uint32_t fma_bfloat16s(uint32_t x, uint32_t y, uint32_t z) {
+  const auto fma = [](uint32_t x, uint32_t y, uint32_t z) {
+    return std::fmaf(from_bfloat16(uint16_t(x)), from_bfloat16(uint16_t(y)), from_bfloat16(uint16_t(z)));
+  };
+  return pack_bfloat16s(fma(x, y, z), fma(x >> 16, y >> 16, z >> 16));
 }
 
 // bfi: y, whose `count` bits from `at` on are the lowest ones of x.
