@@ -9,9 +9,9 @@ from torch.utils._python_dispatch import _disable_current_modes
 def constant(function: Callable) -> Callable:
     """Decorates a function whose result depends on its arguments alone.
 
-    The result for given arguments is computed once per process, out of sight of modes such as that of ``torch.export``,
-    which take the operators that it calls for a part of their graph. ``torch.compile`` treats it as a constant of the
-    graph. ``functools.cache`` is inside the returned function, because the compiler would look through it otherwise.
+    The result for given arguments is computed once per process. Meanwhile, modes such as that of ``torch.export`` are
+    off, because they would record the operators that the function calls. ``torch.compile`` treats the result as a
+    constant. ``functools.cache`` is inside the returned function, because the compiler would otherwise trace it.
     """
 
     @cache

@@ -1,11 +1,11 @@
 """Compares the CUDA kernels of a device with PyTorch once, in another process, before they are used.
 
-A kernel that touches memory which is not its own ends every later use of the device in its process, so nothing is
-risked in that of a training. The result is kept in a file for each library, driver, version of torch and kind of
-device. Other processes that ask at the same time, such as the ranks of a training, wait for it.
+A kernel that accesses invalid memory makes the device unusable for the rest of its process, so the check has a process
+of its own and cannot harm a training. The result is kept in a file for each library, driver, version of torch and kind
+of device. Other processes that ask at the same time, such as the ranks of a training, wait for it.
 
-What keeps a check from being done, such as a device that serves one process at a time, says nothing about the kernels:
-PyTorch computes, and the next training checks again.
+If a check cannot be done, for example because the device serves only one process at a time, PyTorch computes instead of
+the kernels, and the next training tries the check again.
 """
 
 import contextlib
@@ -37,9 +37,12 @@ _trusting = False
 
 
 class Verdict(NamedTuple):
-    """The failure, or an empty text; the output of the check; and whether the verdict may be kept.
+    """The result of a check.
 
-    It does not if the check could not be done, as on a GPU whose memory is full; it may be possible the next time.
+    Attributes:
+        failure: the reason not to use the kernels; empty if they passed.
+        report: the output of the check.
+        lasts: False if the check could not be done, as on a GPU whose memory is full, and has to be tried again.
     """
 
     failure: str
@@ -71,10 +74,11 @@ def check(device: str, seconds: float = SECONDS) -> Verdict:
 
 
 def _verdict(printed: bytes | None, errors: bytes, status: int | None, end: str) -> Verdict:
-    """If a case ended the process, the last line has its name and no result, and the last line of the errors says why.
+    """Returns the verdict on the process of a check; its ``status`` is None if it took too long.
 
-    A check that begins no case, whose device refuses it, or that is killed, by the system for want of memory or because
-    it takes too long, has found out nothing.
+    If a case ended the process, the last line has its name and no result, and the last line of the errors says why. The
+    verdict does not last if no case began, the device could not be used, or the process was killed, by the time limit
+    or for lack of memory.
     """
     report = (printed or b"").decode(errors="replace")
     lines, last = report.splitlines(), errors.decode(errors="replace").strip().splitlines()[-1:]
@@ -94,7 +98,10 @@ def _driver() -> str:
 
 
 def key(index: int) -> str:
-    """Names what a result is valid for. The driver compiles the kernels for GPUs that are newer than the library."""
+    """Returns a hash of the library, versions and GPU for which a verdict is valid.
+
+    The driver is one of them, because it compiles the kernels for GPUs that are newer than the library.
+    """
     properties = torch.cuda.get_device_properties(index)
     parts = (
         _extension.digest(_extension.status().libraries["cuda"]), torch.__version__, torch.version.cuda, _driver(),
@@ -109,7 +116,7 @@ def folder() -> Path:
 
 
 def remembered(name: str, make: Callable[[], Verdict], again: bool = False) -> Verdict:
-    """Returns the verdict in the file of this name; else, or ``again``, that of ``make``, which is kept.
+    """Returns the verdict in the file of this name; if there is none, or with ``again``, makes and keeps one.
 
     A verdict that does not last serves only the processes that waited for it, so that the ranks of a training do not
     check one after the other; it never replaces one that lasts.

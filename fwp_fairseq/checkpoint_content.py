@@ -1,4 +1,4 @@
-"""Checks what a checkpoint holds before anything is made of it, because it may come from a stranger."""
+"""Checks the content of a checkpoint, which may come from a stranger, before it is used."""
 
 import argparse
 import math
@@ -39,8 +39,8 @@ def why_unreadable(error: Exception) -> str:
 def check_file(file) -> None:
     """Raises ValueError for a path or open file that is a damaged archive, or unpacks to more than its own size.
 
-    Torch compresses nothing, and does not compare the bytes of a file with their checksums (CRC-32): reading each byte
-    once, this does. Files of a torch before 1.6 have none.
+    Torch does not compress checkpoints, and loads them without comparing their checksums (CRC-32). This function
+    compares them and reads each byte once. Files written by a torch before 1.6 are no archives and have no checksums.
     """
     if not zipfile.is_zipfile(file):
         return
@@ -66,7 +66,7 @@ def _check_tensor(name: str, tensor: torch.Tensor) -> None:
 
 
 def _check_number(name: str, value) -> None:
-    """Raises ValueError for an entry of a state that is no number although its name is that of one."""
+    """Raises ValueError if the name says that the entry of a state is a number, and the value is not one."""
     state, _, entry = name.partition(".")
     entry = entry.rpartition(".")[2]
     if state not in _STATES or entry not in _NUMBERS or value is None:
@@ -80,7 +80,7 @@ def _check_number(name: str, value) -> None:
 
 
 class _Walk:
-    """Visits every value; lists that hold the same list many times, or themselves, end it with an error."""
+    """Visits every value; raises ValueError if there are too many, as in a list that contains itself."""
 
     def __init__(self):
         self.visited = 0

@@ -20,9 +20,9 @@ _SMALL_MODEL, _LARGE_TABLES = 2**26, 2**28  # numbers of 4 bytes: 256 MB and 1 G
 
 
 class Allowance(TorchDispatchMode):
-    """Refuses, with ValueError, to make tensors of more than four times ``held`` numbers, and 2^28 for tables, in all.
+    """Raises ValueError when the tensors made so far have more than 4 ``held`` + 2^28 numbers; 2^28 is for tables.
 
-    Each operator is called without memory first, so that models of any kind are refused before they ask for it.
+    Each operator is first run on the device meta, which counts the numbers before memory is allocated for them.
     """
 
     def __init__(self, held: int):
@@ -46,7 +46,7 @@ class Allowance(TorchDispatchMode):
 
 
 def check_types(options: dict) -> None:
-    """Raises ValueError for an option of a model that is no number where its architecture has one."""
+    """Raises ValueError for a model option that is not a number although its architecture's default is one."""
     from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_NAME_REGISTRY, MODEL_DATACLASS_REGISTRY
 
     name = architecture(options)
@@ -73,7 +73,7 @@ class _Dictionary:
 
     @property
     def nspecial(self) -> int:
-        """The number of all words, which count as special: of these fairseq reads no characters."""
+        """The number of all words: fairseq does not split special words into characters, so all count as special."""
         return self.words
 
     def __eq__(self, other) -> bool:

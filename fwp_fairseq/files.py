@@ -1,6 +1,6 @@
 """Writes files atomically: into a temporary file in the same folder, then renamed. Standard library only.
 
-Locks folders, and refuses those whose names fairseq would not take as they are.
+Locks folders, and refuses paths with characters that fairseq interprets.
 """
 
 import contextlib

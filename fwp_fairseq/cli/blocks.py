@@ -1,4 +1,4 @@
-"""Reads the lines of a stream in blocks, and waits for no more of them than have come. Standard library only."""
+"""Reads the lines of a stream in blocks without waiting for a block to be full. Standard library only."""
 
 import select
 import time
@@ -15,7 +15,7 @@ _CHUNK = 2**16
 
 
 def _lines(file: BinaryIO, source: str) -> Iterator[bytes | None]:
-    """Yields each line when it has come, without its end, and None when the next part of the stream has not come."""
+    """Yields each line as soon as it arrives, without its end, and None when the stream pauses."""
     parts: list[bytes] = []  # of the line that has not ended
     while True:
         if not select.select([file], [], [], _PAUSE)[0]:
@@ -35,11 +35,10 @@ def _lines(file: BinaryIO, source: str) -> Iterator[bytes | None]:
 
 
 def blocks(file: BinaryIO, source: str) -> Iterator[list[str]]:
-    """Yields the lines of UTF-8 text, at most 2,000 at a time, or as many as have come before the stream pauses.
+    """Yields blocks of lines of UTF-8 text: up to 2,000 lines, fewer if the stream pauses.
 
-    A line of a slow stream is yielded at most 0.2 s after it has come, and lines of a fast one in full blocks. The
-    memory is that of a block and of the longest line. Raises CommandError that names a line that is not UTF-8, after
-    the lines before it.
+    A line is yielded at most 0.2 s after it arrives. Memory is needed for one block and the longest line. If a line is
+    not UTF-8, yields the lines before it, and then raises CommandError, which names the line.
     """
     block: list[str] = []
     size = number = 0

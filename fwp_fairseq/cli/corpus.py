@@ -69,7 +69,7 @@ class Corpus:
 
     @cached_property
     def pairs(self) -> dict[str, list[Pair]]:
-        """The pairs of each part; those to train and to validate on without pairs of which one side is empty."""
+        """The pairs of each part; train and valid without the pairs that have an empty side."""
         self._refuse_missing()
         parts = {}
         for part in PARTS:
@@ -106,7 +106,7 @@ class Corpus:
         return max(fitting, len(characters) + 2000)
 
     def write_test_set(self, out: Path) -> tuple[Path, Path]:
-        """Returns the files of ``test``: those of the folder, or its passages or what was compressed, in ``out``."""
+        """Returns plain files of ``test``; passages, and texts that were compressed, are first written into ``out``."""
         files = tuple(self._path("test", language) for language in self.languages)
         if self.passage is None and not any(file.suffix == ".gz" for file in files):
             return files

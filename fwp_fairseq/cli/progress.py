@@ -36,7 +36,7 @@ def parse(line: str) -> tuple[str, dict[str, float]] | None:
 
 
 class Progress:
-    """Says a line for each epoch, and once a minute within it, with the remaining time.
+    """Says the remaining time, in a line for each epoch and once a minute within it.
 
     It counts the updates of the whole training, including those of earlier sessions. With ``max_epoch`` the total is
     unknown until the first record, which relates updates to (fractions of) epochs. 0 is no limit. ``updates`` counts

@@ -10,12 +10,12 @@ _ERRORS = 3  # standard errors of a mean, within which equal differences from it
 
 
 def _p_value(differences: np.ndarray, observed: float, centred: bool) -> float:
-    """Returns the share of the samples' differences that are at least the observed one, which is a sample itself.
+    """Returns p = (c + 1) / (n + 1), where c of n samples differ at least as much as observed.
 
-    p = (c + 1) / (n + 1), where c of n samples have such a difference (Noreen 1989; Riezler and Maxwell 2005).
-    sacreBLEU counts those above the observed one alone, so that a few different sentences always seem significant.
-    The bootstrap's differences are ``centred``: their mean, which is known up to its standard error, was taken away.
-    Where few sentences differ, so that samples repeat each other, those that chance leaves just below a tie count too.
+    The observed difference counts as one more sample (Noreen 1989; Riezler and Maxwell 2005). sacreBLEU counts only
+    samples that differ more than observed, so a few different sentences always seem significant. The bootstrap's
+    differences are ``centred``: an estimate of their mean was subtracted, which has a standard error. If few sentences
+    differ, many samples are equal, and those that this error leaves just below the observed difference count too.
     """
     at_least = differences >= observed - _ROUNDING
     if centred:

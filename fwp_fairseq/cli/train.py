@@ -75,7 +75,7 @@ def add_arguments(parser) -> None:
 
 
 def lengths_of(words: list[str]) -> argparse.Namespace:
-    """Returns the numbers that a command of fairseq-train comes to, whose flags may stand in it more than once."""
+    """Returns the limits that a command of fairseq-train sets; if it repeats a flag, the last one counts."""
     parser = Parser(add_help=False, allow_abbrev=False)
     names = ("--max-source-positions", "--max-target-positions", "--max-tokens", "--max-update", "--max-epoch")
     for flag in names:
@@ -98,10 +98,10 @@ class Training:
         return self.folder / f"translations.{language}"
 
     def run(self, most: int | None = None) -> int | None:
-        """Trains, with at most so many updates.
+        """Trains with at most ``most`` updates.
 
-        Returns the number that were made if its time ended the training, to which a comparison has to keep, else
-        ``most``.
+        Returns the largest number of updates that a training to be compared may make: those of this training if it
+        ended because its time was over, else ``most``.
         """
         words = self.words if most is None else [*self.words, "--max-update", str(most)]
         lengths, path = lengths_of(words), self.folder / "train.log"
@@ -201,7 +201,7 @@ def run(args) -> int:
 
 
 def _refuse_other_data(out: Path, prepared: Prepared) -> None:
-    """Refuses an --out whose training reads its texts from elsewhere, before other ones are prepared for it."""
+    """Refuses an --out whose training was made from another data folder, before new texts are prepared."""
     from .checkpoint import load
 
     last = out / "checkpoints/checkpoint_last.pt"

@@ -89,7 +89,7 @@ def _training(save_dir: Path, above: Path, test: TestSet | None) -> dict:
 
 
 def _fields_of_checkpoint(state: dict, data: str | None) -> dict:
-    """``data`` says what the training learned from; None if only the path of it is known."""
+    """Returns the fields that a checkpoint gives; ``data`` describes its data, None if only their path is known."""
     cfg = {name: plain(options or {}) for name, options in (state.get("cfg") or {}).items() if name != "_name"}
     extra, history = state.get("extra_state") or {}, state.get("optimizer_history") or [{}]
     model = section(state, "model")

@@ -1,9 +1,9 @@
 """Mends faults of fairseq.
 
-What ends in an error without a mend is mended for every model. What fairseq would compute without an error changes in
-processes alone that have built a model of this plugin.
+Faults that end in an error are mended for every model. Mends that change results which fairseq computes without an
+error take effect only in processes that have built a model of this plugin.
 
-Each file says what the user sees (Symptom), why (Cause) and which test brings it about (Test), and mends it when it is
+Each file says what the user sees (Symptom), why (Cause) and which test reproduces it (Test), and mends it when it is
 imported. docs/reliability.md has a table of them. Importing this package imports all of them.
 """
 
@@ -25,9 +25,9 @@ _BUILT: set[type] = set()
 
 
 def around(owner, name: str, ours: bool = False) -> Callable:
-    """Decorates a function that takes the place of ``owner.name``, and is called with that before the arguments.
+    """Decorates a function to replace ``owner.name``, which it receives as an additional first argument.
 
-    With ``ours``, it does so from the first model of this plugin on.
+    With ``ours``, the function that was replaced is called until this process has built a model of this plugin.
     """
 
     def put(function: Callable) -> Callable:
@@ -63,7 +63,7 @@ def program(name: str):
 
 @contextlib.contextmanager
 def read_states(change: Callable[[dict], dict]) -> Iterator[None]:
-    """Hands each checkpoint that fairseq reads within the block to ``change``, and on what that returns."""
+    """Makes fairseq use ``change(state)`` instead of each checkpoint state that it reads within the block."""
     read = checkpoint_utils.load_checkpoint_to_cpu
     with mock.patch.object(checkpoint_utils, "load_checkpoint_to_cpu", lambda *a, **k: change(read(*a, **k))):
         yield

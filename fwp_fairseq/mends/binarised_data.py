@@ -22,7 +22,7 @@ _OLD_MAGIC = indexed_dataset.IndexedDataset._HDR_MAGIC
 
 
 def _type_size(index: str, version: int, code: int) -> int:
-    """Returns the bytes of a number; raises ValueError unless it is a whole one of an index that fairseq reads."""
+    """Returns the bytes of a number; raises ValueError for an unknown version or a type that is not an integer."""
     if version != _VERSION:
         raise ValueError(f"{index} is damaged: expected version {_VERSION}, actual {version}; {_AGAIN}")
     kind = np.dtype(indexed_dataset._code_to_dtype.get(code, np.void))

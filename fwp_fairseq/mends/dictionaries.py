@@ -25,8 +25,8 @@ def _describe(task: FairseqTask) -> dict[str, str]:
     """Describes each dictionary of a translation or language-modelling task by its number of entries and a digest.
 
     Other tasks are left alone; the dictionaries of a multilingual task, for example, depend on the language pair.
-    They are described once, as they are before a model is built: some tasks (online_backtranslation) and models
-    (--merge-src-tgt-embed) then add words to them, and a checkpoint is checked before.
+    The description is made once, before a model is built: some tasks (online_backtranslation) and models
+    (--merge-src-tgt-embed) add words to the dictionaries afterwards, and fairseq-generate checks a checkpoint before.
     """
     if _DESCRIBED in vars(task):
         return getattr(task, _DESCRIBED)
@@ -40,7 +40,7 @@ def _describe(task: FairseqTask) -> dict[str, str]:
 
 
 def _difference(task: FairseqTask, remembered: object) -> str | None:
-    """Describes how the task's dictionaries differ from the checkpoint's, or returns None; one without any fits all."""
+    """Describes how the task's dictionaries differ from the checkpoint's; None if they agree or it has none."""
     if not isinstance(remembered, dict):
         return None
     for name, now in _describe(task).items():

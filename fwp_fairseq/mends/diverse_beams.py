@@ -12,7 +12,7 @@ from . import around
 
 @around(DiverseBeamSearch, "step")
 def step_by_place(search, self, step, lprobs, scores, prev_output_tokens=None, original_batch_idxs=None):
-    """Hands on the place that each sentence left had in the batch of the first step."""
+    """Replaces the numbers of the unfinished sentences by their positions in the batch of the first step."""
     if original_batch_idxs is not None:
         if step == 0:
             self.numbers = original_batch_idxs

@@ -77,8 +77,8 @@ def ddp_where_the_model_is(ddp, module, device_ids=None, output_device=None, **k
 def call_or_say_why(call, cfg, main, **keywords):
     """Replaces torch's errors about a lost process and about unused parameters by short ones that say what to do.
 
-    A process whose partner is gone fails at their next exchange with an error about a socket; so it does, now and then,
-    when a process of --num-workers is gone. About a parameter that was not used, torch prints a page of text.
+    When another process of the training is lost, a process fails at the next exchange with an error about a socket.
+    The same can happen when a process of --num-workers is lost. For an unused parameter, torch prints a page of text.
     """
     try:
         return call(cfg, main, **keywords)

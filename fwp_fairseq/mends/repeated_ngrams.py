@@ -1,4 +1,4 @@
-"""--no-repeat-ngram-size compares the pieces that a hypothesis has, and not the pads behind them; 1 repeats none.
+"""--no-repeat-ngram-size compares the pieces of a hypothesis without the padding behind them, also for N = 1.
 
 Symptom: --no-repeat-ngram-size N has no effect on a CPU.
 Cause: fairseq compares the end of the buffer in which a hypothesis grows, instead of the end of the hypothesis.

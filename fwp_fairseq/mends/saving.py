@@ -20,7 +20,7 @@ from . import around
 
 @contextlib.contextmanager
 def _replacing(path: str) -> Iterator[str]:
-    """Yields a name of a file that takes the place of ``path`` when the block ends, and goes when the block raises."""
+    """Yields the name of a new file, which replaces ``path`` when the block ends and is removed if it raises."""
     unfinished = path + ".tmp"
     try:
         yield unfinished
@@ -48,7 +48,7 @@ def save_then_rename(save, obj, filename, async_write: bool = False):
 
 @around(PathManager, "copy")
 def copy_then_rename(copy, src_path: str, dst_path: str, overwrite: bool = False) -> bool:
-    """Returns the same for checkpoint_last.pt and checkpoint_best.pt, which are copies."""
+    """Copies a checkpoint completely or not at all; checkpoint_last.pt and checkpoint_best.pt are such copies."""
     if not overwrite or not PathManager.supports_rename(dst_path):
         return copy(src_path, dst_path, overwrite=overwrite)
     with _replacing(dst_path) as unfinished:

@@ -227,7 +227,7 @@ def are_turned(names: Collection[str]) -> bool:
 
 
 def _lines_of_names(plot: Plot) -> float:
-    """Counts the lines of text of the names below the axis, less the one that numbers take."""
+    """Counts the lines of text that the names below the axis need in addition to one."""
     if are_turned(plot.names):
         return max(len(line) for name in plot.names for line in name.splitlines()) / 2.5
     return max((name.count("\n") for name in plot.names), default=0)
@@ -273,7 +273,7 @@ def _overlapping(series: list[Series]) -> list[Series]:
 
 
 def _draw_series(series: Series, groups: list[str], beside: float, axes) -> None:
-    """``beside`` is in points of the page."""
+    """Draws a series, moved to the right by ``beside`` points (1/72 inch)."""
     from matplotlib.transforms import ScaledTranslation
 
     xs, number = sorted(series.points), groups.index(series.group)

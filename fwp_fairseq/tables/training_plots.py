@@ -38,7 +38,7 @@ def plot(rows: list[dict], axis: str | None = None) -> Plot:
 
 
 def _labels(rows: list[dict]) -> list[str]:
-    """Names the attention of each row, and where rows of other options have the same, the first row of its line."""
+    """Names the attention of each row; if several lines have this attention, also the first training of its line."""
     lines: dict[str, dict] = {}
     for row in rows:
         lines.setdefault(row["attention"], {}).setdefault(row["line"], row["name"])

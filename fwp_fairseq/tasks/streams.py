@@ -59,7 +59,7 @@ class Streams(FairseqDataset):
     Args:
         text: what is cut.
         cut: (steps, rows, 3), of :func:`cut`.
-        entries: of the output dictionary; words beyond are unknown.
+        entries: the number of words that the model can predict; other words become the unknown word.
     """
 
     def __init__(self, text: Text, cut: np.ndarray, dictionary, entries: int):
