@@ -43,7 +43,7 @@ TRAINING = {
 def spread_note(rows: list[dict], timed: bool = False) -> list[str]:
     """Returns what is to be said of several seeds, if there are any, and of their times and memory."""
     several = any(len(row["seeds"]) > 1 for row in rows)
-    times = " In columns of time and memory the seeds' machines and their loads differ too." if timed else ""
+    times = " Times and memory also vary with the machines of the seeds and their loads." if timed else ""
     return [f"± is the standard deviation over seeds.{times}"] if several else []
 
 

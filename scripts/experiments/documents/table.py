@@ -58,10 +58,10 @@ def _note(preset: DocumentsPreset) -> Callable[[list[dict]], str]:
         tests = [row["tests"][short] for row in rows]
         return "\n\n".join(
             [
-                f"BLEU of passages of up to {short} English words, of all and by pieces of the source (to 64, to 128, "
-                f"to 256, more), and of the same documents in passages of up to {' and '.join(longer)}. chrF, length "
-                f"ratio and the shares of translations that are cut (as long as their limit) or empty are of passages "
-                f"of {short}.",
+                f"BLEU is that of passages of up to {short} English words: all, and by the number of pieces in the "
+                f"source (up to 64, 65 to 128, 129 to 256, more). The columns {' and '.join(longer)} words are for the "
+                f"same documents in longer passages. The other columns are for passages of up to {short} words; a "
+                f"translation is cut if it is as long as its limit.",
                 *spread_note(rows),
                 *signature_notes(tests),
                 *signature_notes(tests, field="chrf_signature"),
@@ -112,7 +112,10 @@ def _mean_windows(records: list[dict]) -> dict:
 
 
 def _window_note(rows: list[dict]) -> str:
-    what = "BLEU of passages of so many words and of those of more than 256 pieces."
+    what = (
+        "BLEU of passages of up to so many English words: of all, and (more) of those whose source has more than 256 "
+        "pieces."
+    )
     return "\n\n".join([what, *spread_note(rows), *signature_notes([row["tests"][_SHORT] for row in rows])])
 
 
