@@ -1,6 +1,6 @@
-// The backward of one head: the functions of forward.cuh the other way round, each for one block of threads. With G the
-// gradients of numerators (and of z's column), P = D Q K^T, dX the gradient of X, and dW that of the state after the
-// chunk:
+// The backward pass of one head. Its functions reverse those of forward.cuh; each is run by one block of threads. G are
+// the gradients of the numerators (and of z's column), P = D Q K^T, dX is the gradient of X, and dW that of the state
+// after the chunk:
 //
 //     outputs       G, and dU = P^T G                                                   (forward.cuh)
 //     walk_back     dU += e (K dW),  dR = T^T dU,  dV = beta dR;
@@ -9,9 +9,9 @@
 //                   dK = (D E)^T Q + e (U dW^T) - rate d (dR W^T) + (dA + dA^T) K,
 //                   dA = D rate dL,  dL = -dR U^T below the diagonal
 //
-// dR stands for dU where nothing is corrected. What depends on z alone makes a column of the same products. Only the
-// rules that correct and normalise the output have a circle: rates depend on z, so the gradient of z, and what follows
-// from it, is known after that of the keys; its walk and its part of chunks_back come last.
+// dR stands for dU if the rule does not correct. z is one more column in these products. If the rule corrects and the
+// output is normalised, rates depend on z, so the gradient of z is complete only after those of the other columns have
+// been through chunks_back. The walk of z and its part of chunks_back therefore come last.
 #pragma once
 
 #include "forward.cuh"
@@ -33,15 +33,15 @@ struct Backward : Forward {
   FWP_DEVICE float* decay_gradient(int i) const {
     return own(c.grad_decay, int64_t(chunks_of(c)) * decay_floats) + int64_t(i) * decay_floats;
   }
-  // sums += the products of own rows with those of a tile, that of row with row.
+  // sums += the inner products of each of the warp's rows with the same row of a tile.
   FWP_DEVICE void meet_rows(float (&sums)[2], Strip<8>& x, const Tile& with, int columns) const {
     row_sums(sums, x, columns, [&](int r, int j, float a, float b) {
       const uint32_t y = word(with.at + r * tile_ld + j);
       return with.powers[r / 16 * powers_ld + j / 16] * (a * first_half(y) + b * second_half(y));
     });
   }
-  // Adds what own rows y of the gradient of a tile of features give to the gradient of x, through own rows of a tile that
-  // no other warp uses.
+  // Adds to the gradient of x what follows from y, the warp's rows of the gradient of a tile of features. The warp's
+  // rows of the tile `through` are scratch.
   FWP_DEVICE void give_features(float* to, const Matrix& x, const Tile& through, Strip<8>& y, int f) const {
     if (!is_dpfp(c)) return put(to + chunk * f, inputs_of(c), y, width(f), true);
     constexpr int most = 6;  // sums of four products with x, which is below 2^7, stay in the range of halves
@@ -55,7 +55,7 @@ struct Backward : Forward {
         word(through.at + (row + g + 8 * r) * tile_ld + 8 * n + 2 * t) =
             pack_halves(power[r] * y[n][2 * r], power[r] * y[n][2 * r + 1]);
     sync_warp();
-    // A lane takes half of a row back.
+    // Each lane computes the gradient of x from half of a row.
     const float upper = shuffle(power[0], 4 * (lane % 8)), lower = shuffle(power[1], 4 * (lane % 8));
     const int half = lane / 16, own = row + lane % 16, part = 2 * f + half;
     const float by = undone(lane % 16 < 8 ? upper : lower) * square_root(x.at.powers[x.block(row, 0)]);
@@ -64,7 +64,7 @@ struct Backward : Forward {
       const uint16_t* const gradient = through.at + own * tile_ld + 32 * half + column;
       if (there) back_group(here, before, x.number(own, before_x(c) + b), j, gradient, c.nu % 2 == 0);
       float* const at = to + own * inputs_of(c) + before_x(c) + b;
-      FWP_ROLLED (int i = 0; i < 2; ++i) {  // neighbours may be those of the other half
+      FWP_ROLLED (int i = 0; i < 2; ++i) {  // one half at a time, because both may add to the same numbers
         if (i == half && there) add_words(at, here, by), add_words(at - window_of(j), before, by);
         sync_warp();
       }
@@ -74,7 +74,8 @@ struct Backward : Forward {
   FWP_DEVICE void set_zero(float* x, int count) const {
     FWP_ROLLED (int i = thread; i < count; i += threads) x[i] = 0;
   }
-  // Numbers of own rows, for all to read. Leaves the barrier before others write s.sums to the reader.
+  // Puts numbers of the warp's rows in s.sums, where all threads can read them. The caller needs a barrier before
+  // s.sums is written again.
   FWP_DEVICE void share_rows(const float (&x)[2], int rows) const {
     if (owns(rows) && t == 0) s.sums[row + g] = x[0], s.sums[row + g + 8] = x[1];
     sync_block();
@@ -88,12 +89,12 @@ struct Backward : Forward {
     if (c.grad_W) load_state(state_gradient(chunks), c.grad_W, c.grad_z, x, {0, feature_tiles()}, false);
     FWP_ROLLED (int i = chunks - 1; i >= 0; --i) {
       load_chunk(i);
-      if (!x.is_z || c.rule == Rule::gated) find_rows(x, i);  // else no gate has a gradient of z's column
+      if (!x.is_z || c.rule == Rule::gated) find_rows(x, i);  // else no gate depends on z's column
       if (i > 0 || c.initial_W) change_state_gradient(x, i);
     }
     if (c.initial_W) store_state(c.grad_initial_W, c.grad_initial_z, x, {0, feature_tiles()}, true);
   }
-  // dR, and from it dV.
+  // Computes dR, and dV from it.
   FWP_DEVICE void find_rows(const Slice& x, int i) const {
     const int rows = keys(i);
     const bool read = readers(i).first < readers(i).end;
@@ -138,7 +139,7 @@ struct Backward : Forward {
       add_to_state(x, i, x_q(q), queries(q), rows || q > readers.first ? 1.f : by);
     }
   }
-  // s.x = f(row, column), two neighbours, which others may read after a barrier.
+  // Sets s.x to f(row, column), which returns two neighbouring numbers; other warps may read s.x after a barrier.
   template <class F> FWP_DEVICE void share(int rows, int columns, F f) const {
     Strip<8> x;
     if (!owns(rows)) return;
@@ -148,7 +149,8 @@ struct Backward : Forward {
     });
     put(s.x, x, columns);
   }
-  // The gradient of the state before chunk i = by what is carried + A^T s.x, of `rows` rows. It may be that of no state.
+  // The gradient of the state before chunk i = by * carried + A^T s.x, where A has `rows` rows. It is only stored if
+  // there is such a state.
   FWP_DEVICE void add_to_state(const Slice& x, int i, const Matrix& a, int rows, float by) const {
     const auto tile = [&](int f) { return f % 2 ? s.p : s.y; };
     each_staged(
@@ -165,8 +167,8 @@ struct Backward : Forward {
 
   // ---- chunks ----
 
-  // Of slices first .. end - 1. With those of values comes all that queries give and what follows from what keys have read,
-  // with the first slice, which comes last, what follows for gates.
+  // Runs for the slices first .. end - 1. The call with the slices of values also computes the contributions of
+  // queries, and of what keys have read; the call with slice 0, which comes last, computes the gradients of gates.
   FWP_DEVICE void chunks_back(int i, int first, int end) const {
     load_chunk(i);
     const bool values = end > first_slice(c);
@@ -187,7 +189,7 @@ struct Backward : Forward {
     if (first == 0) gates_back(i);
     sync_block();
   }
-  // E = D G U^T of chunk n of queries to s.p.
+  // Puts E = D G U^T of chunk n of queries in s.p.
   FWP_DEVICE void pairs_read(int i, int n) const {
     const int rows = queries(n), columns = keys(i);
     set_zero(x_q_gradient(n), rows * inputs_of(c));
@@ -203,8 +205,8 @@ struct Backward : Forward {
     weigh(e, columns);
     if (owns(rows)) put(s.p, e, columns);
   }
-  // By tiles of features: dQ = E K + d (G W^T) of chunk n of queries, if it is `read`, with which dK = E^T Q; and what dK has
-  // of the state after the chunk (`follows`) and of the one before it (`corrected`).
+  // For each tile of features: if chunk n of queries is `read`, dQ = E K + d (G W^T) of this chunk, and dK += E^T Q. dK
+  // also gets its terms with the state after the chunk (`follows`) and with the state before it (`corrected`).
   FWP_DEVICE void features_back(int i, int n, bool read, bool follows, bool corrected, int first, int end,
                                 float (&after)[2], float (&before)[2]) const {
     const int rows = queries(n), columns = keys(i);
@@ -259,7 +261,7 @@ struct Backward : Forward {
     }
     if (old && decays(c.rule)) note_lefts(lefts, i, rows);
   }
-  // Adds what decays of pairs get: M of decay.cuh.
+  // Adds to M of decay.cuh the gradients of the decays in P, for all pairs of a query and a key.
   FWP_DEVICE void note_pairs(Strip<8>& p, Strip<8>& e, int k, int rows, int columns) const {
     float* const square = reinterpret_cast<float*>(s.x.at);
     if (owns(rows))
@@ -274,14 +276,14 @@ struct Backward : Forward {
         decay_gradient(k)[reader(t) * decay_ld + thread] += square[t * square_ld + thread];
     sync_block();
   }
-  // Adds own rows' gradients of what was left of the state.
+  // Adds to M the gradients of the decays of the state at the warp's rows of queries.
   FWP_DEVICE void note_lefts(const float (&lefts)[2], int k, int rows) const {
     share_rows(lefts, rows);
     if (thread == 0)
       FWP_ROLLED (int t = 0; t < rows; ++t) decay_gradient(k)[reader(t) * decay_ld + chunk] += s.sums[t];
     sync_block();
   }
-  // This thread's part of dW.W.
+  // Computes this thread's part of the inner product of dW and W.
   FWP_DEVICE float state_products(int i, int first, int end) const {
     float sum = 0;
     FWP_ROLLED (int n = first; n < end && has_gradient(i + 1) && has_state(i); ++n) {
@@ -295,7 +297,7 @@ struct Backward : Forward {
     return sum;
   }
 
-  // What the chunk's end finds, of keys and of the state, and what keys find of the state.
+  // Adds to M the gradients of the decays of keys and state at the end of the chunk, and of the state at the keys.
   FWP_DEVICE void note_state(int i, const float (&after)[2], const float (&before)[2], float kept) const {
     const int rows = keys(i);
     float* const M = decay_gradient(i);
@@ -314,7 +316,7 @@ struct Backward : Forward {
     sync_block();
   }
 
-  // Through L and rates; `before` are products with what keys read of the state.
+  // Computes the gradients that pass through L and the rates; `before` are the inner products (dR W^T).k.
   FWP_DEVICE void pairs_back(int i, const float (&before)[2]) const {
     const int rows = keys(i);
     const bool with_z = c.normalize_output && has_state(i);
@@ -351,7 +353,7 @@ struct Backward : Forward {
           const int token = row + g + 8 * (h / 2), j = 8 * n + 2 * t + h % 2;
           if (j < token) decay_gradient(i)[token * decay_ld + j] += (dL[n][h] * s.rate[token] + norms[h / 2]) * a[n][h];
         }
-    if (decays(c.rule) && with_z) {  // what a key's denominator has of the state's z
+    if (decays(c.rule) && with_z) {  // decays of z in the denominators of keys
       const float products[2] = {norms[0] * old[0], norms[1] * old[1]};
       share_rows(products, rows);
       if (thread < rows) decay_gradient(i)[thread * decay_ld + chunk] += s.sums[thread];
@@ -385,8 +387,8 @@ struct Backward : Forward {
     const int token = chunk * i + key;
     if (token < c.sources) to.data[offset(to, token, c.sources)] = is_pad(token) ? 0.f : x;
   }
-  // dbeta gets the products of dR with values, and under the gated rule what follows from decay; dalpha is that of
-  // decay.
+  // Computes dbeta from the products of dR with values and, under the gated rule, from the gradients of decays; dalpha
+  // from the gradients of decays.
   FWP_DEVICE void gates_back(int i) const {
     if (!takes_beta(c.rule)) return;
     const int rows = keys(i);

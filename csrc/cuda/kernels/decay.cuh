@@ -1,11 +1,11 @@
-// What rules that decay leave of earlier writes. A key t leaves the share keep_t of all that was written before it: 1 -
-// beta_t under the gated rule, alpha_t under the gated delta rule, 1 for padding. Of what a key s wrote, and of the
-// state before the chunk, a later token t finds the shares
+// Decay. The write of a key t first multiplies everything written before it by keep_t: 1 - beta_t under the gated rule,
+// alpha_t under the gated delta rule, 1 for padding. At a later token t, what key s wrote has therefore been multiplied
+// by D[t][s], and the state before the chunk by D[t][64]:
 //
 //     D[t][s] = keep_{s+1} .. keep_t,     D[t][64] = keep_0 .. keep_t
 //
-// These are products as they stand: quotients of running products, or differences of logarithms, would fail where a
-// factor is 0 or negative, and lose accuracy where it is small.
+// The factors are multiplied one by one. Quotients of cumulative products, or differences of logarithms, would fail
+// where a factor is 0 or negative, and lose accuracy where it is small.
 #pragma once
 
 #include "call.h"
@@ -15,7 +15,7 @@ namespace fwp::gpu {
 
 constexpr int decay_ld = chunk + 1, decay_floats = chunk * decay_ld;
 
-// Thread s makes column s.
+// Thread s computes column s.
 FWP_DEVICE void find_decay(float* D, const float* keep, int s) {
   if (s > chunk) return;
   float left = 1;
@@ -25,11 +25,12 @@ FWP_DEVICE void find_decay(float* D, const float* keep, int s) {
   }
 }
 
-// From gradients M of all D, those of all keep: with x[t] = M[t][s] + keep_{t+1} x[t+1],
+// Computes the gradients of all keep from M, the gradients of all D. With x[t] = M[t][s] + keep_{t+1} x[t+1],
 //
 //     dkeep_t = sum over s < t and s = 64 of x[t] D[t-1][s],
 //
-// where D[-1][64] is 1. No keep takes anything of D[t][s] with t <= s. Thread s makes column s in place of M. Readers wait for a barrier and take kept_gradient.
+// where D[-1][64] is 1. Entries D[t][s] with t <= s depend on no keep. Thread s replaces column s of M by the terms of
+// these sums. After a barrier, kept_gradient(t) adds up row t.
 FWP_DEVICE void find_kept_gradient(float* M, const float* D, const float* keep, int s) {
   if (s > chunk) return;
   float x = 0;

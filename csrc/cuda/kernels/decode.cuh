@@ -1,14 +1,14 @@
 // Decoding steps, and folding a block into the state (equations: fwp_fairseq/ops/decoding.py). A block of threads
-// serves a row and head. It reads the n positions before the token, each from the row of storage that the table names,
-// and the state (W, z) before those:
+// computes one row and head. It reads the n positions before the token, each from the row of storage in the table, and
+// the state (W, z) before those:
 //
 //     q = phi(q_t), k = phi(k_t), divided by their sums where the call asks for it;  a_j = w_j k_j.q, b_j = w_j k_j.k
 //     N = sum_j a_j u_j + w W q,  den = sum_j a_j + w z q;    O, seen: the same with b_j and k   (rules that correct)
 //     u_t = v_t                        or  beta (v_t - O / (seen + eps));    out = N + (q.k) u_t, over den + q.k + eps
 //
-// w_j is what is left of position j, times beta_j under the gated rule, w that of the state, and a new key that decays
-// multiplies N, den, O and seen by what it keeps. Positions are appended to the cache, which later tokens of the call
-// read.
+// w_j is the factor by which position j has decayed, times beta_j under the gated rule; w is that of the state. If a
+// new key decays earlier content, N, den, O and seen are also multiplied by its 1 - beta or alpha. New positions are
+// appended to the cache, where later tokens of the call read them.
 #pragma once
 
 #include "dense.cuh"
@@ -19,7 +19,7 @@ struct Decoder : DenseRows {
   using DenseRows::DenseRows;
 
   FWP_DEVICE bool writes() const { return c.k.data; }
-  FWP_DEVICE int64_t new_place(int p) const { return Hypothesis::place(storage(p, row)); }  // of the token's own
+  FWP_DEVICE int64_t new_place(int p) const { return Hypothesis::place(storage(p, row)); }  // where the token is stored
   template <class V> FWP_DEVICE int64_t offset(const Rows<V>& rows, int token) const {
     return row * rows.batch + token * rows.time + h * rows.head;
   }
@@ -27,7 +27,7 @@ struct Decoder : DenseRows {
     return c.key_padding_mask.data && c.key_padding_mask.data[offset(c.key_padding_mask, token)];
   }
 
-  // Shared memory is free, and what earlier tokens have written can be read.
+  // Needs free shared memory, and earlier tokens already stored.
   FWP_DEVICE void run(int token) const {
     const int positions = c.count + (writes() ? token : 0);
     const bool pad = writes() && is_pad(token), correcting = writes() && corrects(c.rule), dense = is_dense(c);
@@ -78,7 +78,7 @@ struct Decoder : DenseRows {
     if (correcting) read<TYPE, true>(positions);
     else read<TYPE, false>(positions);
   }
-  // The features of the query (0) or the key (1), by one warp. The key's go to the cache.
+  // One warp computes the features of the query (0) or the key (1), and stores the key in the cache.
   FWP_DEVICE void make(int token, int which, bool pad, int position) const {
     float* const phi = s.phi + which * c.d_dot;
     const Features<DecodeCall> map(c, s.x + which * 2 * c.d_key, c.projection, phi);
@@ -99,7 +99,7 @@ struct Decoder : DenseRows {
     constexpr float most = 65504;
     store(c.type, c.keys, at, c.type != Type::float16 ? x : x > most ? most : x < -most ? -most : x);
   }
-  // Over all threads; those that answer get the totals.
+  // Adds up sums over all threads; the first column_block threads get the totals.
   FWP_DEVICE void add_up(float (&sums)[3]) const {
     FWP_UNROLL (int i = 0; i < 3; ++i)
       FWP_UNROLL (int mask = 16; mask > 0; mask /= 2) sums[i] += shuffle_xor(sums[i], mask);
@@ -112,14 +112,14 @@ struct Decoder : DenseRows {
       for (int w = 0; w < decode_warps; ++w) sums[i] += s.sums[4 * w + i];
     }
   }
-  // A numerator over its denominator: a quotient by 0 is 0, whatever is divided.
+  // Divides a numerator by its denominator; the result is 0 if the denominator is 0.
   FWP_DEVICE float over(float x, float total) const {
     if (!c.normalize_output) return x;
     total += c.eps;
     return total == 0 ? 0.f : x / total;
   }
 
-  // 64 columns of u and out, of which each thread adds up a part of the positions and of the state.
+  // Computes 64 columns of u and out; each thread adds up a part of the positions and of the state.
   FWP_DEVICE void finish(int token, int first, int positions, bool pad, const float (&sums)[3]) const {
     const int column = thread % column_block, part = thread / column_block, j = first + column;
     const bool correcting = writes() && corrects(c.rule);
@@ -180,7 +180,7 @@ struct Decoder : DenseRows {
   }
 };
 
-// Tokens that are written come one after the other; those that only read have blocks of their own.
+// A block processes tokens that write one after another; tokens that only read have separate blocks.
 FWP_KERNEL(decode_threads, 5) decode_kernel(FWP_CONSTANT DecodeCall c) {
   const int heads = c.rows * c.heads;
   const Decoder decoder(c, block_index() % heads);
@@ -188,8 +188,8 @@ FWP_KERNEL(decode_threads, 5) decode_kernel(FWP_CONSTANT DecodeCall c) {
   FWP_ROLLED (int token = first; token < end; ++token) decoder.run(token);
 }
 
-// The state of each row after the positions of the block: W = w W0 + sum_j w_j phi(k_j) u_j^T, and z likewise. A block
-// of threads computes 32 features of a row and head, from 32 positions at a time in shared memory.
+// Computes the state of each row after the positions of the cache's block: W = w W0 + sum_j w_j phi(k_j) u_j^T, and z
+// likewise. A block of threads computes 32 features of a row and head, from 32 positions at a time in shared memory.
 constexpr int fold_features = 32, fold_positions = 32;
 FWP_BOTH int fold_bytes(const DecodeCall& c) { return 4 * (fold_positions * fold_features + 2 * c.count + 1); }
 
@@ -210,7 +210,7 @@ struct Folder : Hypothesis {
     sync_block();
     FWP_ROLLED (int j = thread % column_block; j - thread % column_block < c.d_value; j += column_block) add(j);
   }
-  // A thread has a column, or that of z, and 16 features.
+  // Each thread computes 16 features of one column, or of z.
   FWP_DEVICE void add(int j) const {
     constexpr int own = fold_features / decode_parts;
     const int part = thread / column_block * own;

@@ -1,4 +1,4 @@
-// Feature maps of one row by one warp: x and phi are in memory that its lanes share. Definitions:
+// Feature maps. A warp computes one row; x and phi are in memory that its lanes share. Definitions:
 // fwp_fairseq/feature_maps.
 #pragma once
 
@@ -10,8 +10,8 @@
 
 namespace fwp::gpu {
 
-// Of a denominator: 0 / 0 counts as 0. What is divided by infinity is NaN, since it overflows too; decoding keeps keys
-// before phi, whose features would be zeros.
+// The inverse of a denominator: 0 for 0, so that 0 / 0 is 0; NaN for infinity, because the numerator overflows too, and
+// because decoding, which scales keys before phi, would get zeros.
 FWP_DEVICE float inverse_of(float x) { return x == 0 ? 0.f : x - x != 0 ? x - x : 1 / x; }
 
 struct OfFloats {  // the device of common/elementwise.h
@@ -34,7 +34,7 @@ struct Lanes {
     FWP_UNROLL (int mask = 16; mask > 0; mask /= 2) total += shuffle_xor(total, mask);
     return total;
   }
-  // The largest number(i) that is not NaN, if there is one.
+  // The largest number(i), ignoring NaN.
   template <class N, class F> FWP_DEVICE float largest(N count, F number) const {
     float most = number(0);
     each(count, [&](N i) { most = larger(most, number(i)); });
@@ -66,7 +66,7 @@ template <class X> FWP_DEVICE float dpfp_feature(const X& x, int d_key, int i) {
   const int width = 2 * d_key, b = i % width, j = 1 + i / width;
   return relu_of(x, d_key, b) * relu_of(x, d_key, b < j ? b - j + width : b - j);
 }
-// Calls f(i, feature i) for all features, each from one lane, from r(b). Without quotients, which take long.
+// Calls f(i, feature i) once for each feature, computed from r(b). Avoids divisions, which are slow.
 template <class R, class F> FWP_DEVICE void each_dpfp_feature(const R& r, int d_key, int nu, F f) {
   const int width = 2 * d_key;
   Lanes().each(width, [&](int b) {
@@ -79,7 +79,7 @@ template <class R, class F> FWP_DEVICE void each_dpfp_feature(const R& r, int d_
   });
 }
 
-// The map of a call that has map, nu, m, d_key, d_dot and input_scale.
+// The map of a call, which has the fields map, nu, m, d_key, d_dot and input_scale.
 template <class C> struct Features : Lanes {
   const C& c;
   float* const x;  // [2 d_key]: under DPFP r, else x
@@ -107,7 +107,7 @@ template <class C> struct Features : Lanes {
     each(c.d_dot, [&](int i) { total += phi[i] = Function<M>::template value<OfFloats>(x[i]); });
     return total;
   }
-  // phi of x, before any normalisation. Returns the sum of what this lane has made.
+  // Computes phi of x, before any normalisation. Returns the sum of this lane's features.
   FWP_DEVICE float make() const {
     float total = 0;
     switch (c.map) {
@@ -140,7 +140,7 @@ template <class C> struct Features : Lanes {
     sync_warp();
     return total;
   }
-  // What phi has to be multiplied with: 0 for a pad, or where the call asks for it what makes the sum of phi 1.
+  // The factor of phi: 0 for padding; if the call normalises features, the inverse of their sum; else 1.
   FWP_DEVICE float norm(bool pad, float made) const {
     if (pad) return 0;
     if (!c.normalize_features) return 1;
@@ -148,7 +148,7 @@ template <class C> struct Features : Lanes {
     return inverse_of(made + c.eps);
   }
 
-  // put(d, gradient of x_d), from the gradient g of phi, which this writes over.
+  // Calls put(d, gradient of x_d); g is the gradient of phi, which is overwritten.
   template <class Put> FWP_DEVICE void back(float* g, const float* projection, Put put) const {
     switch (c.map) {
 #define FWP_CASE(name)                                                                                                 \

@@ -1,5 +1,5 @@
-// The forward of one head in chunks of 64 tokens. Every function is for one block of threads; between functions stand
-// barriers or launches. With K, Q, V of the chunk, W the state before it, D as in decay.cuh, d its last column, e =
+// The forward of one head in chunks of 64 tokens. Each function is run by one block of threads; barriers or launches
+// separate the functions. With K, Q, V of the chunk, W the state before it, D as in decay.cuh, d its last column, e =
 // D[end]:
 //
 //     keys      L_sj = rate_s D_sj k_s.k_j for j < s,  T = (I + L)^-1;  rate = beta, or beta / (z.k + eps) where the
@@ -7,7 +7,8 @@
 //     walk      U = T (beta V - rate d (K W)), or beta V, or V;   then W <- d_end W + K^T (e U), from chunk to chunk
 //     outputs   O = d (Q W) + (D Q K^T) U, divided by its column of z + eps where the output is normalised
 //
-// Not causal, all queries read after the last key: they meet the keys of the last chunk, with D[end] for each of them.
+// If not causal, all queries read after the last key: they read the keys of the last chunk with the weights D[end], and
+// everything earlier from the state.
 #pragma once
 
 #include "inverse.cuh"
@@ -59,7 +60,7 @@ struct Forward : Tokens {
 
   // ---- walk ----
 
-  // Of so many tiles of features: all of them, or one in a block of its own (walks_of).
+  // Walks over the given tiles of features: all tiles, or one tile per block (walks_of).
   FWP_DEVICE void walk(int number, const Range& tiles) const {
     const Slice x = slice(number, c.walk_width);
     const int chunks = chunks_of(c);
@@ -73,7 +74,8 @@ struct Forward : Tokens {
     if (c.W) store_state(c.W, c.z, x, tiles, false);
   }
 
-  // Own rows of U, which `written` gets too if they are `stored`. Leaves shared memory free, but s.p only after a barrier.
+  // Computes the warp's rows of U, and copies them to `written` if `stored`. Leaves shared memory free, but s.p only
+  // after a barrier.
   FWP_DEVICE void write(Strip<8>& u, const Slice& x, int i, bool stored) const {
     const int rows = keys(i);
     if (owns(rows)) fetch_values(s.p, x, i);
@@ -125,12 +127,12 @@ struct Forward : Tokens {
           if (i + 1 < chunks_of(c)) put(state(i + 1).from(chunk * f, x.first), w, x.columns);
         });
   }
-  // What the walk carries from chunk to chunk: a thread meets its own numbers again.
+  // The state that the walk carries from chunk to chunk; each thread reads only numbers that it wrote itself.
   FWP_DEVICE Float2& carried(int feature, int column) const {
     float* const head = own(c.carried, int64_t(features_of(c)) * columns_of(c));
     return *reinterpret_cast<Float2*>(head + int64_t(feature) * columns_of(c) + column);
   }
-  // Own rows of w += by what is carried, of a tile of features, which then carries them.
+  // For the warp's rows of a tile of features: w += by * carried, then carried = w.
   FWP_DEVICE void carry(Strip<8>& w, const Slice& x, int f, float by) const {
     Float2* const first = &carried(chunk * f + row + g, x.first + 2 * t);
     FWP_UNROLL (int n = 0; n < 8; ++n)
@@ -141,8 +143,8 @@ struct Forward : Tokens {
           W = {w[n][2 * r], w[n][2 * r + 1]};
         }
   }
-  // Calls f(tile of features, place(row, column)) for own rows of these tiles, where `place` is that of a number in
-  // memory of the caller, (d_dot, d_value) or (d_dot), or null.
+  // Calls f(tile of features, place) for the warp's rows of these tiles; place(row, column) is the address of a number
+  // in the caller's W (d_dot, d_value) or z (d_dot), or null.
   template <class F> FWP_DEVICE void each_tile(float* W, float* z, const Slice& x, const Range& tiles, F f) const {
     const int64_t first = int64_t(c.first_head + head) * c.d_dot;
     FWP_ROLLED (int n = tiles.first; n < tiles.end; ++n) {
@@ -155,7 +157,8 @@ struct Forward : Tokens {
       });
     }
   }
-  // z stands in two columns; its gradient is the sum of theirs. A barrier follows.
+  // Loads a state. z is in two columns (equal if `twice`), whose gradients are added up in the end. Ends with a
+  // barrier.
   FWP_DEVICE void load_state(const Matrix& to, const float* W, const float* z, const Slice& x, const Range& tiles,
                              bool twice) const {
     each_tile(const_cast<float*>(W), const_cast<float*>(z), x, tiles, [&](int f, auto place) {
@@ -183,7 +186,7 @@ struct Forward : Tokens {
 
   // ---- outputs ----
 
-  // Which keys the queries of a chunk meet.
+  // The chunk of keys whose products with a chunk of queries are computed.
   FWP_DEVICE int met(int queries) const { return c.causal ? queries : chunks_of(c) - 1; }
   FWP_DEVICE float weight(int query, int key) const {
     return c.causal && key > query ? 0.f : decay(reader(query), key);
@@ -195,8 +198,8 @@ struct Forward : Tokens {
     });
   }
 
-  // `back`: instead of O, the gradients of numerators and denominators go to grad_read, and with them what queries give to
-  // what was written. So it is in a backward.
+  // With `back`, for the backward pass: stores the gradients of numerators and denominators in grad_read instead of O,
+  // and adds what they contribute to the gradient of U.
   FWP_DEVICE void outputs(int i, bool back) const {
     const int rows = queries(i), k = met(i), columns = keys(k);
     load_chunk(k);
@@ -241,7 +244,7 @@ struct Forward : Tokens {
     if (c.rule == Rule::gated) written_back(slice(0), i, k);  // else z's column has no gate
     else sync_block();
   }
-  // What a slice of gradients in s.y gives to what was written: dU = P^T G.
+  // dU = P^T G for a slice of gradients G in s.y.
   FWP_DEVICE void written_back(const Slice& x, int i, int k) const {
     sync_block();
     if (owns(keys(k))) {
@@ -255,8 +258,8 @@ struct Forward : Tokens {
   FWP_DEVICE float* written_gradient(int i) const {
     return own(c.grad_written, int64_t(key_rows(c)) * columns_of(c)) + int64_t(chunk) * i * columns_of(c);
   }
-  // P to s.p; what own rows of queries find of the state in the first slice of values, and denominators, inverted. Leaves
-  // all other shared memory free.
+  // Computes P in s.p and, for the warp's rows of queries, Q W of the first slice of values and the inverses of
+  // denominators. Leaves all other shared memory free.
   FWP_DEVICE void read(Strip<8>& y, float (&norm)[2], int i, int k, bool with_state) const {
     const int rows = queries(i), columns = keys(k);
     const Slice x = slice(first_slice(c));
@@ -283,7 +286,7 @@ struct Forward : Tokens {
     }
     end<8>(p, p_units, columns), end<8>(y, y_units, x.columns), end<2>(qz, z_units, 16);
     weigh(p, columns);
-    if (c.normalize_output) round(p, columns);  // one key alone has to cancel out
+    if (c.normalize_output) round(p, columns);  // so that the output for a single key is exactly its value
     if (owns(rows)) put(s.p, p, columns);
     if (!c.normalize_output) return;
     const auto written = [&](int key) { return c.rule == Rule::gated ? this->written(k)(key, 0).x : 1.f; };
@@ -297,7 +300,7 @@ struct Forward : Tokens {
   FWP_DEVICE Matrix read_gradient(int i) const {
     return own(c.grad_read, query_rows(c), columns_of(c)).from(chunk * i, 0);
   }
-  // Own rows of the gradient of numerators; `products` gets its products with numerators y.
+  // Stores the warp's rows of the gradient of numerators, and adds its products with the numerators y to `products`.
   FWP_DEVICE void put_read_gradient(Strip<8>& y, float (&products)[2], const float (&norm)[2], const Slice& x,
                                     int i) const {
     fetch(s.x, c.grad_out, chunk * i, c.targets, x, [](int) { return true; });
@@ -315,8 +318,8 @@ struct Forward : Tokens {
     put(read_gradient(i).from(0, x.first), gradient, x.columns);
     put(s.y, gradient, x.columns);
   }
-  // A query's gradient of what it has found is a difference of this and of products of gradients that are rounded. So
-  // those are what this is made of, and this has 22 bits, in two columns.
+  // Stores the gradient of the denominators. It is later subtracted from products of rounded gradients, so it is
+  // computed from the same rounded gradients, and is kept with 22 bits, in two columns.
   FWP_DEVICE void put_norm_gradient(const float (&products)[2], const float (&norm)[2], int i) const {
     Strip<2> z, high;
     clear(z), clear(high);

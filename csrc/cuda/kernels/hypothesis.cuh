@@ -1,5 +1,5 @@
-// What a block of threads that decodes knows of its row and head: where positions lie, what is left of each; and the
-// shared memory of a step.
+// The row and head that a block of threads decodes: addresses of positions, their weights, and the shared memory of a
+// step.
 #pragma once
 
 #include "decode_call.h"
@@ -10,7 +10,7 @@ namespace fwp::gpu {
 
 constexpr int decode_threads = 128, decode_warps = decode_threads / 32, column_block = 64;
 constexpr int decode_parts = decode_threads / column_block;  // of the positions, for each column
-// Dense keys in shared memory, with what stands before them under DPFP (maps.cuh).
+// Dense keys in shared memory, under DPFP preceded by the numbers before x_0 (dpfp.cuh).
 constexpr int dense_width = column_block, dense_before = 8, dense_ld = dense_before + dense_width;
 
 FWP_BOTH bool is_dense(const DecodeCall& c) {
@@ -26,15 +26,15 @@ struct Hypothesis : Lanes {
 
   FWP_DEVICE Hypothesis(const DecodeCall& call, int index) : c(call), row(index / call.heads), h(index % call.heads) {}
 
-  // The row of storage of position p. Positions that this call writes are in the row itself; a table entry outside of
-  // the storage stops the kernel.
+  // The row of storage of position p. Positions that this call writes are stored in `row`. A table entry outside the
+  // storage stops the kernel.
   FWP_DEVICE int stored_at(int p) const {
     int at = row;
     if (p < c.count) at = c.ancestors ? c.ancestors[row * c.ancestors_ld + p] : c.state_rows[row];
     require(at >= 0 && at < c.stored, "a table names a row outside of storage");
     return at;
   }
-  // Of position p in a row of storage, counted over all positions; and where its numbers lie.
+  // The index of position p in row `at` of storage, and the offset of its numbers.
   FWP_DEVICE int storage(int p, int at) const { return p * c.stored + at; }
   FWP_DEVICE int64_t place(int storage) const { return int64_t(storage) * c.heads + h; }
   FWP_DEVICE int64_t state() const {
@@ -42,20 +42,20 @@ struct Hypothesis : Lanes {
     require(at >= 0 && at < c.states, "a table names a row outside of the states");
     return int64_t(at) * c.heads + h;
   }
-  // Number d of a position's key, of which the cache has the features or, with offsets, the key itself.
+  // Number d of a position in the cache of keys, which has features or, for a map with offsets (DPFP), the key itself.
   FWP_DEVICE float cached(int64_t place, int d) const { return load(c.type, c.keys, place * c.d_cached + d); }
   FWP_DEVICE float feature(int64_t place, int i) const {
     return c.map == Map::dpfp ? dpfp_feature([&](int d) { return cached(place, d); }, c.d_cached, i) : cached(place, i);
   }
-  // Calls f(i, feature i) for all features, each from one lane.
+  // Calls f(i, feature i) for all features, each in one lane.
   template <class F> FWP_DEVICE void each_feature(int64_t place, F f) const {
     const auto x = [&](int d) { return cached(place, d); };
     if (c.map != Map::dpfp) return each(c.d_dot, [&](int i) { f(i, x(i)); });
     each_dpfp_feature([&](int b) { return relu_of(x, c.d_cached, b); }, c.d_cached, c.nu, f);
   }
   FWP_DEVICE float written(int64_t place, int j) const { return load(c.type, c.written, place * c.d_value + j); }
-  // The rows of storage of so many positions, and what is left of each, with its beta where the rule has it there;
-  // behind them, of the state. By all threads; leaves the barrier before it is read to others.
+  // Computes the rows of storage of the positions, and their weights w_j; weights[positions] is w, that of the state.
+  // Run by all threads; the caller needs a barrier before reading them.
   FWP_DEVICE void weigh(float* weights, int* rows, int positions) const {
     FWP_ROLLED (int p = thread; p < positions; p += decode_threads) {
       rows[p] = storage(p, stored_at(p));
@@ -73,7 +73,7 @@ struct Hypothesis : Lanes {
   }
 };
 
-// Shared memory of a step. `most`: positions at its end.
+// Shared memory of a step; `most` is the number of positions after it, with dense rows rounded up to tiles.
 struct DecodeShared {
   float *x, *phi;  // [2][2 d_key], [2][d_dot]: of the query and of the key
   float* weights;  // [most + 1]
@@ -81,7 +81,8 @@ struct DecodeShared {
   float *a, *b;  // [most]
   float* sums;  // [decode_warps][4]
   float* parts;  // [2][decode_parts][column_block]
-  // Of dense rows, which are whole tiles of positions: the token's features and by what they have to be multiplied.
+  // For dense rows, in whole tiles of positions: the token's features, keys, values, partial sums, and the factors of
+  // the features.
   uint16_t *operand, *keys, *values;  // [2][d_dot], [most][dense_ld], [most][dense_width]
   float *dense, *powers;  // [2][decode_warps][column_block], [2]
 
@@ -93,7 +94,7 @@ struct DecodeShared {
       pointer = reinterpret_cast<std::remove_reference_t<decltype(pointer)>>(base + used);
       used += count;
     };
-    take(phi, 2 * c.d_dot);  // first, with what is copied 16 bytes at a time
+    take(phi, 2 * c.d_dot);  // first, because what is copied 16 bytes at a time has to be aligned
     if (dense_rows) {
       take(operand, c.d_dot);
       take(keys, most * dense_ld / 2);

@@ -1,6 +1,6 @@
-// The inverse of a unit lower triangular matrix I + L of 64 rows or less, as the delta rules need it: with every row of
-// U depending on those before it, U = (I + L)^-1 R. In float and without powers of L, which could be large where T is
-// not.
+// The inverse T of a unit lower triangular matrix I + L of up to 64 rows. The delta rules need it because each row of U
+// depends on earlier ones: U = (I + L)^-1 R. It is computed in float32 and without powers of L, which could be large
+// although T is not.
 #pragma once
 
 #include "mma.cuh"
@@ -11,16 +11,16 @@ constexpr int square_ld = chunk + 4;
 static_assert(sizeof(float) * square_ld <= 2 * sizeof(uint16_t) * tile_ld);  // so a tile has room for it
 
 struct Inverse {
-  float* const L;  // [rows of a tile][square_ld]; 0 above the diagonal, on which nothing is read. T comes in its place.
+  float* const L;  // [rows of a tile][square_ld]; 0 above the diagonal, ignored on it. T replaces it.
   const int lane, warp;
 
   FWP_DEVICE float& at(int i, int j) const { return L[i * square_ld + j]; }
 
-  // By all warps, of `rows` rows, whole 16s. A barrier stands before and after it.
+  // Run by all warps after a barrier; `rows` is a multiple of 16. Ends with a barrier.
   FWP_DEVICE void run(int rows) const {
     if (16 * warp < rows) invert_block(16 * warp);
     sync_block();
-    // T_ij = -T_ii sum over j <= k < i of L_ik T_kj, for blocks of 16; warp j makes column j.
+    // For blocks of 16 x 16: T_ij = -T_ii sum over j <= k < i of L_ik T_kj; warp j computes column j.
     FWP_ROLLED (int i = 16; i < rows; i += 16) {
       const int j = 16 * warp;
       float x[8] = {};
@@ -40,7 +40,7 @@ struct Inverse {
   }
 
  private:
-  // A lane has a column and 8 rows of a block.
+  // Each lane has a column and 8 rows of a block.
   template <class F> FWP_DEVICE void each(int i, int j, float (&x)[8], F f) const {
     FWP_UNROLL (int n = 0; n < 8; ++n) f(at(i + lane / 16 * 8 + n, j + lane % 16), x[n]);
   }
@@ -49,7 +49,7 @@ struct Inverse {
     const float y = at(k, j + lane % 16);
     FWP_UNROLL (int n = 0; n < 8; ++n) x[n] += at(i + lane / 16 * 8 + n, k) * y;
   }
-  // A block on the diagonal, whose rest becomes that of the inverse: 1 on the diagonal, 0 above it.
+  // Inverts a block on the diagonal, and sets its diagonal to 1 and the numbers above to 0.
   FWP_DEVICE void invert_block(int first) const {
     float x[16];
     const int j = lane % 16;

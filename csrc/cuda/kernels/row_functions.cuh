@@ -1,6 +1,5 @@
-// The functions of rows and their backwards, a warp a row: lane i has the numbers i, i + 32, .. of the row, however
-// wide it is. A row is read several times, but for the first time from the cache, so that nothing of it has to fit into
-// registers.
+// The functions of rows and their backward passes. A warp computes a row of any width; lane i has its numbers i, i +
+// 32, .. A row is read several times, after the first time from the cache, so it need not fit into registers.
 #pragma once
 
 #include "features.cuh"
@@ -33,7 +32,7 @@ template <Map M, bool Rms> struct UnitRow {
   using Phi = Function<M>;
 
   const Row& row;
-  const float share;  // what squares are multiplied by under the root
+  const float share;  // factor of the sum of squares under the root
   const float root, factor;  // factor: 1 / l
 
   FWP_DEVICE explicit UnitRow(const Row& row)

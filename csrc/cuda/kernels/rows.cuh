@@ -1,24 +1,25 @@
-// What features of queries and keys are made of, which the kernels that follow know alone, and its gradient's way back.
+// Converts the rows of q and k to the inputs of features, which are all that the later kernels read, and their
+// gradients back to those of q and k.
 //
-// Under DPFP this is x, and a thread has a row. x is multiplied with the square root of what features are multiplied with
-// to be normalised: then those that are made of it are normalised. As they are products of two numbers, the product of
-// features with their gradient is half of that of x with its own. Under all other maps it is the features, and a warp has
-// a row.
+// Under DPFP the inputs are x, and each thread has a row. To normalise features by a factor, x is multiplied by its
+// square root, because DPFP features are products of two numbers of x. For the same reason, the inner product of the
+// features with their gradient is half that of x with its gradient. Under all other maps the inputs are the features
+// themselves, and each warp has a row.
 #pragma once
 
 #include "maps.cuh"
 
 namespace fwp::gpu {
 
-constexpr int rows_of_block = 16;  // those of a block of halves; a warp has every fourth one
+constexpr int rows_of_block = 16;  // the rows that share a power; a warp has every fourth one
 
 FWP_BOTH int rows_of_head(const Call& c) { return query_rows(c) + key_rows(c); }
 FWP_BOTH int row_blocks_of_head(const Call& c) {
   const int some = is_dpfp(c) ? most_threads : rows_of_block;
   return (rows_of_head(c) + some - 1) / some;
 }
-// Shared memory of a block: each warp has, in the backward, the gradient of phi, and x and phi. In the forward, the
-// largest feature of each row follows.
+// Shared memory of a block: for each warp, x and phi, preceded in the backward pass by the gradient of phi. In the
+// forward pass, the largest feature of each row follows.
 FWP_BOTH int gradient_floats(const Call& c, bool back) { return back ? round_up(c.d_dot, 4) : 0; }
 FWP_BOTH int row_floats(const Call& c, bool back) {
   return gradient_floats(c, back) + round_up(2 * c.d_key, 4) + features_of(c);
@@ -30,7 +31,7 @@ FWP_BOTH int rows_bytes(const Call& c, bool back) {
 // A row of queries or of keys.
 struct Row : Head {
   const bool of_query;
-  const int row_of_head, token, rows, length;  // of so many rows and tokens
+  const int row_of_head, token, rows, length;  // rows, length: how many rows and tokens there are
   const Rows<const void>& from;
 
   FWP_DEVICE Row(const Call& call, int head, int row)
@@ -47,7 +48,7 @@ struct Row : Head {
   FWP_DEVICE float* gradient_of_inputs() const {
     return (of_query ? c.grad_x_q : c.grad_x_k) + (int64_t(head) * rows + token) * inputs_of(c);
   }
-  // put(d, gradient of x_d) to the caller.
+  // Returns put(d, gradient of x_d), which writes to the caller's tensor.
   FWP_DEVICE auto putting() const {
     const Rows<void>& to = of_query ? c.grad_q : c.grad_k;
     return [data = to.data, at = offset(to, token, length), type = c.type, empty = is_empty()](int d, float y) {
@@ -78,11 +79,12 @@ struct DpfpRow : Row {
     FWP_UNROLL (int n = 0; n < 4; ++n) z.w[n] = pack_halves(by * y[2 * n], by * y[2 * n + 1]);
     put_eight(inputs_from(i), z);
   }
-  // What stands before x, from x in memory.
+  // Stores the numbers before x_0 (dpfp.cuh), copied from x in memory.
   FWP_DEVICE void put_before() const {
     FWP_ROLLED (int i = -1; i >= -before_x(c); --i) *inputs_from(i) = *inputs_from(i + c.d_key) ^ 0x8000;
   }
-  // Calls f(b, j, y, w) for x_b to x_{b+7} = y, and w from x_{b-j-1} on: features with x_{b-j} and x_{b-j-1} are made of them.
+  // Calls f(b, j, y, w) with y = x_b .. x_{b+7} and w = x_{b-j-1} .. x_{b-j+8}; their products give the features of
+  // offsets j and j + 1.
   template <class F> FWP_DEVICE void each_window(int end, F f) const {
     FWP_ROLLED (int j = 1; j <= c.nu; j += 2)
       FWP_ROLLED (int b = 0; b < end; b += 8) {
@@ -95,7 +97,7 @@ struct DpfpRow : Row {
         f(b, j, y, w);
       }
   }
-  // The features of both signs that a product of neighbours makes: itself, or 0.
+  // Sums all features: for x and for -x together, a product of two numbers gives one feature, the product or 0.
   FWP_DEVICE float sum_of_features(int end) const {
     float sum = 0;
     each_window(end, [&](int, int j, const float (&y)[8], const float (&w)[10]) {
@@ -104,7 +106,7 @@ struct DpfpRow : Row {
     });
     return sum;
   }
-  // Adds to a gradient g of x, and of what stands before it, that of the sum of features times `by`.
+  // Adds `by` times the gradient of the sum of features to g, the gradient of x and of the numbers before it.
   FWP_DEVICE void add_sums_gradient(float* g, float by) const {
     each_window(c.d_key, [&](int b, int j, const float (&y)[8], const float (&w)[10]) {
       float here[8] = {}, before[10] = {};
@@ -116,12 +118,12 @@ struct DpfpRow : Row {
       FWP_UNROLL (int n = 0; n < 10; ++n) g[b - j - 1 + n] += by * before[n];
     });
   }
-  // The power of a block of 16 rows, with which features are below 2^14.
+  // The power of two of a block of 16 rows, which brings features below 2^14.
   static FWP_DEVICE float power_of_rows(float most) {
     FWP_UNROLL (int mask = 1; mask < 16; mask *= 2) most = larger(most, shuffle_xor(most, mask));
     return power_of_block(most, 7, -20, 29);
   }
-  // Of all lanes of a warp, of which some may have no row.
+  // Run by all lanes of a warp, of which some may have no row.
   FWP_DEVICE void run(bool there) const {
     const int end = there ? c.d_key : 0;
     float most = 0, y[8], by = empty ? 0.f : 1.f;
@@ -179,7 +181,7 @@ struct FeatureRow : Row {
   }
 
   FWP_DEVICE Features<Call> features() const { return {c, x, c.projection_transposed, phi}; }
-  // phi in shared memory; returns by what it has to be multiplied.
+  // Computes phi in shared memory; returns the factor that normalises it.
   FWP_DEVICE float make() const {
     const Features<Call> map = features();
     const bool empty = is_empty();
@@ -193,7 +195,7 @@ struct FeatureRow : Row {
     float x[8];
   };
   FWP_DEVICE const EightFloats& eight_floats(int i) const { return reinterpret_cast<const EightFloats*>(phi)[i]; }
-  // Stores features with a power of their row; returns the largest one.
+  // Stores features, scaled by a power of two for the row; returns the largest magnitude.
   FWP_DEVICE float run() const {
     const float by = make();
     const Matrix to = inputs();
@@ -216,7 +218,7 @@ struct FeatureRow : Row {
     });
     return most;
   }
-  // Gives them that of their block instead, whose largest number is `all`.
+  // Scales them by the power of two for the block instead, whose largest magnitude is `all`.
   FWP_DEVICE void join(float most, float all) const {
     const Matrix to = inputs();
     const Lanes lanes;

@@ -1,5 +1,5 @@
-// What a block of threads knows of the head and the chunk that it works on: where numbers stand, what each key writes
-// with which strength, and what later tokens find of it.
+// The head and the chunk that a block of threads processes: addresses, the vectors that keys write and their strengths,
+// and decays.
 #pragma once
 
 #include "decay.cuh"
@@ -18,7 +18,7 @@ FWP_DEVICE void store(Type type, void* to, int64_t i, float x) {
   if (type == Type::float32) static_cast<float*>(to)[i] = x;
   else static_cast<uint16_t*>(to)[i] = type == Type::float16 ? to_half(x) : to_bfloat16(x);
 }
-// Numbers i and i + 1 of rows that are aligned (call.h), i even.
+// Loads numbers i and i + 1 of aligned rows (call.h); i is even.
 FWP_DEVICE Float2 load_two(Type type, const void* from, int64_t i) {
   if (type == Type::float32) return {load(type, from, i), load(type, from, i + 1)};
   const uint32_t x = *reinterpret_cast<const uint32_t*>(static_cast<const uint16_t*>(from) + i);
@@ -34,7 +34,7 @@ FWP_DEVICE void store_two(Type type, void* to, int64_t i, Float2 x) {
 struct Head {
   const Call& c;
   int head, b, h;  // in the group; in the batch
-  bool reversed;   // from the last token to the first
+  bool reversed;  // from the last token to the first
 
   FWP_DEVICE Head(const Call& call, int head)
       : c(call), head(head), b((c.first_head + head) / c.heads), h((c.first_head + head) % c.heads),
@@ -49,7 +49,7 @@ struct Head {
   }
 };
 
-// Gives parts of shared memory, one behind the other.
+// Assigns consecutive parts of shared memory.
 struct Parts {
   char* base;
   int used = 0;  // bytes
@@ -62,9 +62,9 @@ struct Parts {
 
 // Shared memory of a block. Vectors have a number for each row of a tile, which is one for each key of the chunk.
 struct Shared {
-  Tile x, y, p;                      // two tiles each
-  float *beta, *keep, *rate, *sums;  // what it is written with (0 for pads), what it leaves of earlier writes
-  float* decay;                      // [64][65], see decay.cuh
+  Tile x, y, p;  // two tiles each
+  float *beta, *keep, *rate, *sums;  // per key; beta is 0 and keep is 1 at padding
+  float* decay;  // [64][65], see decay.cuh
 
   FWP_BOTH int lay(char* base, const Call& c) {
     Parts take{base};
@@ -78,9 +78,9 @@ struct Shared {
   }
 };
 
-// Columns of W, z and U: those of z, or up to 64 of values.
+// Columns of W, z and U: either those of z, or up to 64 columns of values.
 struct Slice {
-  int first, columns, values;  // columns: whole 16s; values: the first value, of those that are not z
+  int first, columns, values;  // columns: a multiple of 16; values: the first value, if not z
   bool is_z;
 };
 
@@ -125,7 +125,8 @@ struct Tokens : Head, Products {
   FWP_DEVICE Matrix written(int i) const { return of_keys(c.written, i); }
   FWP_DEVICE bool has_state(int i) const { return i > 0 || c.initial_W; }
 
-  // The gates of a chunk of keys, and decays of all pairs. A barrier before: shared memory is free. One follows.
+  // Loads the gates of a chunk of keys, and computes the decays of all pairs. Shared memory must be free, after a
+  // barrier; ends with a barrier.
   FWP_DEVICE void load_chunk(int i) const {
     if (thread < block_rows(c)) {
       const int key = chunk * i + thread;
@@ -142,33 +143,36 @@ struct Tokens : Head, Products {
     find_decay(s.decay, s.keep, thread);
     sync_block();
   }
-  // What a token finds of what a key wrote, and of the state before the chunk. The chunk's end is its last token.
+  // The factors by which what a key wrote, and the state before the chunk, have decayed at a token; at the last one,
+  // for the end of the chunk.
   FWP_DEVICE float decay(int token, int key) const { return decays(c.rule) ? s.decay[token * decay_ld + key] : 1.f; }
   FWP_DEVICE float left(int token) const { return decay(token, chunk); }
   static constexpr int last_token = chunk - 1;
-  // The chunks of queries that meet a chunk of keys, or none. Not causal, all of them meet the last one.
+  // The chunks of queries whose products with a chunk of keys are needed. If not causal, all queries read with the last
+  // chunk of keys.
   FWP_DEVICE Range readers(int i) const {
     return {c.causal ? i : 0, c.targets == 0 ? 0 : c.causal ? i + 1 : i == chunks_of(c) - 1 ? query_chunks_of(c) : 0};
   }
-  // The token whose decays a query finds: where all queries read after all keys, the end.
+  // The token whose decays apply to a query: itself, or the end of the chunk if all queries read after all keys.
   FWP_DEVICE int reader(int query) const { return c.causal ? query : last_token; }
 
-  // Values of the caller pass through a tile, in which a warp has its own rows, each as it stands in memory. The loops
-  // that copy them are short code: blocks that begin wait for every instruction to come from memory.
+  // Values of the caller are copied through a tile, in the type and order that they have in memory; each warp copies
+  // its own rows. The loops are not unrolled, because a block that starts has to wait until its instructions are
+  // loaded.
   static constexpr int passing_bytes = 4 * (chunk + 4);
   static_assert(passing_bytes <= 2 * int(sizeof(uint16_t)) * tile_ld);
   static FWP_DEVICE char* passing_row(const Tile& tile, int r) {
     return reinterpret_cast<char*>(tile.at) + r * passing_bytes;
   }
-  // Calls f(row, piece) for own rows of so many pieces, neighbouring pieces from neighbouring lanes.
+  // Calls f(row, piece) for each piece of the warp's rows; neighbouring lanes get neighbouring pieces.
   template <class F> FWP_DEVICE void each_piece(int pieces, F f) const {
     int across = 32;
     while (across / 2 >= pieces) across /= 2;
     FWP_ROLLED (int p = lane % across; p < pieces; p += across)
       FWP_ROLLED (int r = lane / across; r < 16; r += 32 / across) f(row + r, p);
   }
-  // Starts to copy own rows of a slice, with 0 for rows of which there(row) is false, and beyond the last token and value.
-  // `fetched` waits for the copies.
+  // Starts to copy the warp's rows of a slice, with 0 in rows for which there(row) is false, and beyond the last token
+  // and value. `fetched` waits for the copies.
   template <class There> FWP_DEVICE void fetch(Tile to, const Rows<const void>& from, int first, int length,
                                                const Slice& x, There there) const {
     const int size = c.type == Type::float32 ? 4 : 2, some = from.aligned ? 16 / size : 1;
@@ -192,7 +196,7 @@ struct Tokens : Head, Products {
   FWP_DEVICE Float2 passing(Tile tile, int r, int column) const {
     return load_two(c.type, passing_row(tile, r), column);
   }
-  // Own rows of a slice to the caller, through a tile, which is free after a barrier.
+  // Copies the warp's rows of a slice to the caller, through a tile, which is free after a barrier.
   FWP_DEVICE void give(const Rows<void>& to, Tile through, Strip<8>& y, int first, int length, const Slice& x) const {
     each(y, x.columns,
          [&](int r, int j, float a, float b) { *reinterpret_cast<Float2*>(passing_row(through, r) + 4 * j) = {a, b}; });
@@ -207,19 +211,20 @@ struct Tokens : Head, Products {
       if (column + 1 < c.d_value) store(c.type, to.data, at + 1, z.y);
     });
   }
-  // What a key would write if nothing was corrected, over beta where that is multiplied with it: its value, which has
-  // been fetched; for z, 1 in two columns, so that their gradient can be two numbers (forward.cuh, put_norm_gradient).
+  // What a key writes, before `strength` multiplies it and before it is corrected: its value, which has been fetched;
+  // for z, 1 in two columns, so that their gradient can be two numbers (forward.cuh, put_norm_gradient).
   FWP_DEVICE Float2 value(const Slice& x, Tile values, int key, int column) const {
     const float of_z = column == 0 ? 1.f : 0.f;
     return x.is_z ? Float2{of_z, of_z} : passing(values, key, column);
   }
-  // What it is multiplied with.
+  // The factor of `value`.
   FWP_DEVICE float strength(const Slice& x, int key) const {
     return x.is_z && c.rule != Rule::gated ? 1.f : s.beta[key];
   }
   FWP_DEVICE bool corrected(const Slice& x) const { return corrects(c.rule) && !x.is_z; }
 
-  // Starts to make a tile of features of so many tokens from x; `arrived` waits for it. A thread has half of a row.
+  // Starts to compute a tile of the features of `rows` tokens from x; `arrived` waits for it. Each thread computes half
+  // of a row.
   FWP_DEVICE void stage_features(const Tile& to, const Matrix& x, int rows, int f) const {
     if (!is_dpfp(c)) return stage(to, x.from(0, chunk * f), rows, width(f));
     if (thread < rows / 16 * powers_ld)
@@ -228,7 +233,8 @@ struct Tokens : Head, Products {
     if (r < rows && part < parts_of(c)) make_part(c, to.at + r * tile_ld + 32 * half, x.number(r, before_x(c)), part);
   }
 
-  // sum += phi(x) S over all features: x is of `rows` tokens, S has a row for each feature. Leaves shared memory free.
+  // sum += phi(x) S, summed over all features, where x has `rows` tokens and S a row for each feature. Leaves shared
+  // memory free.
   template <int N> FWP_DEVICE void read_state(Strip<N>& sum, const Matrix& x, int rows, const Matrix& state,
                                               int columns) const {
     Units<N> units;
@@ -244,8 +250,8 @@ struct Tokens : Head, Products {
         });
     end<N>(sum, units, columns);
   }
-  // sum += A B^T over `inner` columns, of which start_a(to, n) and start_b(to, n) start to bring 64. Both have rows of
-  // tokens. Leaves shared memory free.
+  // sum += A B^T over `inner` columns. The rows of A and B are tokens; start_a(to, n) and start_b(to, n) start to copy
+  // 64 columns. Leaves shared memory free.
   template <class A, class B>
   FWP_DEVICE void meet(Strip<8>& sum, int rows, int columns, int inner, A start_a, B start_b) const {
     Units<8> units;
@@ -263,13 +269,14 @@ struct Tokens : Head, Products {
         [&](const Tile& to, int n) { stage(to, a.from(0, chunk * n), rows, part(inner, n)); },
         [&](const Tile& to, int n) { stage(to, b.from(0, chunk * n), columns, part(inner, n)); });
   }
-  // The same of the features of queries and keys.
+  // sum += phi(q) phi(k)^T
   FWP_DEVICE void meet_features(Strip<8>& sum, const Matrix& q, int rows, const Matrix& k, int columns) const {
     meet(
         sum, rows, columns, features_of(c), [&](const Tile& to, int f) { stage_features(to, q, rows, f); },
         [&](const Tile& to, int f) { stage_features(to, k, columns, f); });
   }
-  // Own rows of K K^T of a chunk, and what keys find of the z before it, if there is one. Leaves shared memory free.
+  // Computes the warp's rows of K K^T of a chunk, and their products z.k with the z before the chunk, if there is one.
+  // Leaves shared memory free.
   FWP_DEVICE void meet_keys(Strip<8>& a, float (&found)[2], int i) const {
     const int rows = keys(i);
     const bool with_z = c.normalize_output && has_state(i);
