@@ -1,7 +1,7 @@
-// The history of a decoding step whose keys and values are dense: rows of 64 numbers of 2 bytes, as most models cache
-// them. All of it is asked for before the token's features are made. A warp has every fourth tile of 16 positions. One
-// product gives a and b of a tile: features of its keys, as operands (number.cuh), times those of the query and the key.
-// Other rows are read one number at a time (decode.cuh).
+// Reads the cache in a decoding step if its keys and values are dense: rows of 64 numbers of 2 bytes, as in most
+// models. All copies start before the token's features are computed. Each warp has every fourth tile of 16 positions.
+// One product gives a and b of a tile: the features of its keys, as operands (number.cuh), times those of the query and
+// of the new key. Rows of other sizes are read one number at a time (decode.cuh).
 #pragma once
 
 #include "hypothesis.cuh"
@@ -26,12 +26,12 @@ struct DenseRows : Hypothesis {
   }
   FWP_DEVICE int64_t place(int p) const { return Hypothesis::place(s.rows[p]); }
 
-  // Calls f(first position) for own tiles. Warps that make no features have the first ones.
+  // Calls f(first position) for the warp's tiles. The first tiles go to the warps that compute no features.
   template <class F> FWP_DEVICE void each_tile(int positions, F f) const {
     FWP_ROLLED (int first = tile * (warp ^ 2); first < positions; first += tile * decode_warps) f(first);
   }
   FWP_DEVICE uint16_t* key(int p) const { return s.keys + p * dense_ld + dense_before; }
-  // Starts to copy what was written, with 0 behind it.
+  // Starts to copy keys and values; positions beyond the last are 0.
   FWP_DEVICE void start_history(int positions) const {
     const int piece = lane % 8 * 8, before = h * dense_width + piece, step = c.heads * dense_width;
     const uint16_t* const keys = static_cast<const uint16_t*>(c.keys) + before;
@@ -49,7 +49,7 @@ struct DenseRows : Hypothesis {
       }
     });
   }
-  // The token's features as an operand, by the warp that has made them.
+  // Converts the features of the query or the key to an operand; run by the warp that has computed them.
   FWP_DEVICE void make_operand(int which) const {
     const float* const phi = s.phi + which * c.d_dot;
     const float most = largest(c.d_dot, [&](int i) { return absolute(phi[i]); }), power = power_for(most, token_power);
@@ -57,8 +57,8 @@ struct DenseRows : Hypothesis {
     each(c.d_dot / 2, [&](int i) { to[i] = pack_halves(phi[2 * i] * power, phi[2 * i + 1] * power); });
     if (lane == 0) s.powers[which] = undone(power);
   }
-  // Own keys that have arrived, as halves, with what stands before them (maps.cuh); by what products with them have to be
-  // multiplied stands in a. Two lanes have a row.
+  // Scales the warp's keys, which have arrived, to halves, and stores the numbers before x_0 (dpfp.cuh). Puts the
+  // factor that undoes the scaling of products in s.a. Two lanes share a row.
   template <Type TYPE> FWP_DEVICE void scale_keys(int positions) const {
     each_tile(positions, [&](int first) {
       const int p = first + lane / 2;
@@ -77,13 +77,13 @@ struct DenseRows : Hypothesis {
       put_eight(key(p) - dense_before, y[3]);
     });
   }
-  // a and b of own positions, and their sums.
+  // Computes a and b of the warp's positions, and their sums.
   FWP_DEVICE void multiply(int positions, bool correcting, float (&sums)[3]) const {
     each_tile(positions, [&](int first) {
       uint32_t X[4][4];
       float found[4] = {};
       FWP_UNROLL (int k = 0; k < 4; ++k) load_matrices(X[k], key(first + lane % 16) + 16 * k + (lane >> 1 & 8));
-      // Columns from the third on are nobody's.
+      // Only the first two columns are used.
       const uint16_t* const token = s.operand + (lane & int(correcting)) * c.d_dot;
       if (c.map == Map::dpfp) {
         add_signed<false>(found, X, first, token), add_signed<true>(found, X, first, token + dense_width);
@@ -103,7 +103,7 @@ struct DenseRows : Hypothesis {
     });
     sync_warp();
   }
-  // The features r_b r_{b-j} of b of one sign, two j at a time.
+  // Adds the products with the features r_b r_{b-j} of one sign, for two j at a time.
   template <bool BELOW>
   FWP_DEVICE void add_signed(float (&sum)[4], const uint32_t (&X)[4][4], int first, const uint16_t* token) const {
     const uint16_t* before = key(first + lane / 4) + 2 * (lane % 4) - 2;
@@ -132,7 +132,7 @@ struct DenseRows : Hypothesis {
   template <bool BELOW> static FWP_DEVICE uint32_t clamp(uint32_t x) {
     return BELOW ? smaller_halves(x, 0) : larger_halves(x, 0);
   }
-  // Own part of N and O.
+  // Computes this warp's part of N and O.
   template <Type TYPE, bool CORRECTS> FWP_DEVICE void read(int positions) const {
     float N[4] = {}, O[4] = {};
     each_tile(positions, [&](int first) {

@@ -1,6 +1,7 @@
-// The few device primitives that the kernels use, by one name each: for nvcc here, for a C++ compiler in
-// tests/cuda/shim/device.h, which runs the same kernel sources on the CPU for the tests. All 32 lanes of a warp take
-// part in every primitive that exchanges data between lanes. Kernels use nothing else of CUDA.
+// All device primitives that the kernels use, under one name each. This file defines them for nvcc;
+// tests/cuda/shim/device.h defines them for a C++ compiler, so that tests can run the same kernel sources on the CPU.
+// All 32 lanes of a warp take part in every primitive that exchanges data between lanes. Kernels use nothing else of
+// CUDA.
 //
 // mma.sync fragments, lane = 4 g + t:   A 16 x 16: (g, 2t..) (g+8, 2t..) (g, 2t+8..) (g+8, 2t+8..), two numbers each
 //                                       B 16 x 8:  (2t.., g) (2t+8.., g), two numbers each
@@ -16,10 +17,10 @@
 
 #define FWP_DEVICE __device__ __forceinline__
 #define FWP_BOTH __host__ __device__ __forceinline__
-#define FWP_KERNEL(threads, blocks) __global__ __launch_bounds__(threads, blocks) void  // blocks: resident, at least
+#define FWP_KERNEL(threads, blocks) __global__ __launch_bounds__(threads, blocks) void  // blocks: at once, at least
 #define FWP_CONSTANT const __grid_constant__
-#define FWP_UNROLL _Pragma("unroll") for  // (..), a loop with as many copies as it has rounds
-#define FWP_ROLLED _Pragma("unroll 1") for  // one copy
+#define FWP_UNROLL _Pragma("unroll") for  // (..), a loop that is unrolled completely
+#define FWP_ROLLED _Pragma("unroll 1") for  // a loop that is not unrolled
 
 namespace fwp::gpu {
 
@@ -27,10 +28,10 @@ using Stream = cudaStream_t;
 
 FWP_DEVICE int thread_index() { return threadIdx.x; }
 FWP_DEVICE int block_index() { return blockIdx.x; }
-// The same in all lanes of a warp, and known to the compiler as such.
+// Is the same in all lanes of a warp, which the compiler knows from the shuffle.
 FWP_DEVICE int warp_index() { return __shfl_sync(~0u, threadIdx.x / 32, 0); }
 
-// x, of which the compiler forgets how it was made: it keeps the number instead of making it again at each use.
+// Returns x. The compiler does not know how it was computed, so it keeps x instead of computing it again at each use.
 FWP_DEVICE int kept(int x) {
   asm("" : "+r"(x));
   return x;
@@ -42,7 +43,7 @@ FWP_DEVICE char* shared_memory(int /*bytes*/) {
   return fwp_shared_memory;
 }
 
-// Where in the sources a barrier stands. Only the shim wants to know; a function that serves as a barrier hands it on.
+// The place of a barrier in the sources, which only the shim uses; a function that serves as a barrier passes it on.
 struct Site {
   static FWP_DEVICE Site here() { return {}; }
 };
@@ -54,7 +55,7 @@ FWP_DEVICE float largest_of_warp(float x) {  // of numbers that are not negative
   return __uint_as_float(__reduce_max_sync(~0u, __float_as_uint(x)));
 }
 
-// Stops the kernel, and with it the process's use of the device, where `holds` is false.
+// Stops the kernel if `holds` is false; the process cannot use the device afterwards.
 FWP_DEVICE void require(bool holds, const char* /*what*/) {
   if (!holds) __trap();
 }
@@ -92,7 +93,7 @@ FWP_DEVICE uint32_t positive_product(uint32_t x, uint32_t y) {
   return word_of(__hfma2_relu(halves(x), halves(y), halves(0)));
 }
 FWP_DEVICE uint32_t not_zero(uint32_t x) { return __hneu2_mask(halves(x), halves(0)); }  // all bits of halves, or none
-// The larger or smaller of two halves, NaN where one is.
+// The larger or smaller of two halves; NaN if one of them is NaN.
 FWP_DEVICE uint32_t larger_halves(uint32_t x, uint32_t y) { return word_of(__hmax2_nan(halves(x), halves(y))); }
 FWP_DEVICE uint32_t smaller_halves(uint32_t x, uint32_t y) { return word_of(__hmin2_nan(halves(x), halves(y))); }
 // The larger of two halves, the other one where one is NaN.
@@ -132,18 +133,18 @@ FWP_DEVICE float square_root(float x) { return sqrtf(x); }
 FWP_DEVICE float absolute(float x) { return fabsf(x); }
 FWP_DEVICE float larger(float x, float y) { return fmaxf(x, y); }  // the other one where one is NaN
 
-// Starts to copy 16 bytes of memory into shared memory; both addresses are multiples of 16. The thread finds what it
-// has asked for after copies_arrived, others after a barrier that follows.
+// Starts to copy 16 bytes of memory into shared memory; both addresses are multiples of 16. The thread that starts a
+// copy can read it after copies_arrived, other threads after a barrier that follows.
 FWP_DEVICE void start_copy(void* to, const void* from) {
   const uint32_t address = static_cast<uint32_t>(__cvta_generic_to_shared(to));
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(address), "l"(from) : "memory");
 }
-// The same of so many of the 16 bytes, with zeros for the others.
+// The same for the first `bytes` of the 16 bytes; the others become 0.
 FWP_DEVICE void start_copy(void* to, const void* from, int bytes) {
   const uint32_t address = static_cast<uint32_t>(__cvta_generic_to_shared(to));
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(address), "l"(from), "r"(bytes) : "memory");
 }
-// The same of 4 bytes.
+// The same for 4 bytes.
 FWP_DEVICE void start_copy_of_word(void* to, const void* from) {
   const uint32_t address = static_cast<uint32_t>(__cvta_generic_to_shared(to));
   asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(address), "l"(from) : "memory");
@@ -175,21 +176,21 @@ FWP_DEVICE void load_matrices_transposed(uint32_t (&x)[4], const void* row) {
                : "memory");
 }
 
-// What CUDA says is wrong, or null. CUDA keeps its last error until it is asked for it: nobody else shall find this
-// one.
+// Returns CUDA's message if there was an error, else null; also clears CUDA's last error, so that no later call reports
+// it.
 inline const char* error_text(cudaError_t error) {
   if (error == cudaSuccess) return nullptr;
   cudaGetLastError();
   return cudaGetErrorString(error);
 }
-// Why the device cannot run the kernel, of which the library may have no code for it; or null.
+// Returns the reason why the device cannot run the kernel, for example because the library has no code for it; or null.
 template <class Argument> const char* missing_code(void (*kernel)(Argument)) {
   cudaFuncAttributes attributes;
   return error_text(cudaFuncGetAttributes(&attributes, kernel));
 }
-// Starts kernel<<<blocks, threads, shared, stream>>>(argument); null, or what CUDA says is wrong. A kernel that needs
-// more shared memory than every device gives may then have all that this device has: threads that launch at once agree
-// on that.
+// Starts kernel<<<blocks, threads, shared, stream>>>(argument); returns CUDA's message if there was an error, else
+// null. If a kernel needs more shared memory than every device gives by default, its limit is raised to all that the
+// device has, so that host threads that launch at the same time set the same value.
 template <class Argument>
 const char* launch(void (*kernel)(Argument), int blocks, int threads, int shared, Stream stream,
                    const Argument& argument) {

@@ -1,5 +1,5 @@
-// Features of queries and keys, 64 columns (a slab) at a time, in shared memory. Columns of a slab may come in any
-// order: sums over features do not depend on it. Rows come with a power of two each.
+// Features of queries and keys, 64 columns (a slab) at a time, in shared memory. The columns of a slab can be in any
+// order, because only sums over features are needed. Each row is scaled by a power of two.
 #pragma once
 
 #include "dpfp.cuh"
@@ -38,8 +38,8 @@ FWP_DEVICE Eight packed(Type type, const float (&y)[8], float by) {  // y times 
   return z;
 }
 
-// The larger magnitudes of halves or bfloat16s, whose bits are in the order of their values, as halves' are. Numbers do not
-// count that have an exponent that halves use for NaN.
+// The larger magnitudes of halves or bfloat16s. Bits of bfloat16s are compared as if they were halves, which gives the
+// same order; numbers whose bits would be NaN as halves are ignored.
 FWP_DEVICE uint32_t larger_magnitudes(uint32_t most, const Eight& x) {
   FWP_UNROLL (int n = 0; n < 4; ++n) most = larger_numbers(most, x.w[n] & 0x7fff7fffu);
   return most;
@@ -48,7 +48,7 @@ FWP_DEVICE float magnitude(Type type, uint32_t most) {
   const uint32_t x = larger_numbers(most, most >> 16);
   return type == Type::float16 ? first_half(x) : float_of(x << 16);
 }
-// Numbers of the call's type as halves, multiplied with any number; and with a power of two.
+// Convert numbers of the call's type to halves: `multiplied` by any factor, `scaled` by a power of two.
 FWP_DEVICE Eight multiplied(Type type, const Eight& x, float by) {
   float y[8];
   unpack(type, x, y);
@@ -62,20 +62,21 @@ FWP_DEVICE Eight scaled(Type type, const Eight& x, float power) {
   return y;
 }
 
-// The block of a head, with ROWS queries and ROWS keys, padded with zeros. A thread makes the features of a row.
+// A block of threads processes a head with ROWS queries and ROWS keys, padded with zeros. Each thread computes the
+// features of a row.
 template <int ROWS, bool DPFP> struct Slabs : Head, Fragments {
   static constexpr int threads = 2 * ROWS, pieces = ROWS * 8 / threads;
   static constexpr int most_power = 1;  // x, or other features, are below 2^1
   uint16_t *x, *phi;  // queries, then keys
-  float *of_q, *of_k;  // by what features have to be multiplied; of_k follows of_q
+  float *of_q, *of_k;  // factors that undo the scaling of features; of_k follows of_q
 
   const int parts, ld_x;  // of DPFP: parts of features; columns of x
-  uint16_t *own_x, *own_phi;  // the row of which this thread makes features
+  uint16_t *own_x, *own_phi;  // this thread's row
 
   FWP_DEVICE Slabs(const Call& call, int head) : Head(call, head), parts(parts_of(call)), ld_x(x_ld(call)) {}
   FWP_DEVICE void find_own_rows() { own_x = row_of_x(thread), own_phi = phi + thread * tile_ld; }
 
-  // Copies of 64 columns: a thread has 8 of every `across`th row.
+  // For copies of 64 columns: each thread copies 8 columns of every `across`th row.
   static constexpr int across = threads / 8;
   FWP_DEVICE int first_row() const { return thread >> 3; }
   FWP_DEVICE int column() const { return (thread & 7) * 8; }
@@ -86,7 +87,7 @@ template <int ROWS, bool DPFP> struct Slabs : Head, Fragments {
     return tokens * (reversed ? -rows.time : rows.time);
   }
   FWP_DEVICE bool is_there(int r, bool key) const { return key ? r < c.sources && !is_pad(r) : r < c.targets; }
-  // Starts to copy 64 columns from `first` on of all rows, with 0 beyond the last column and for rows that are not there.
+  // Starts to copy 64 columns of all rows, beginning with column `first`; columns and rows that do not exist are 0.
   FWP_DEVICE void start_rows(uint16_t* to, int ld, const Rows<const void>& from, bool key, int first, int width) const {
     if (first + column() >= width && ld != tile_ld) return;
     const int length = key ? c.sources : c.targets, left = first + column() < width ? length - first_row() : 0;
@@ -106,7 +107,7 @@ template <int ROWS, bool DPFP> struct Slabs : Head, Fragments {
     start_rows(to, ld, c.q, false, first, c.d_key);
     start_rows(to + ROWS * ld, ld, c.k, true, first, c.d_key);
   }
-  // 64 inputs of a map that is a function of one number, to the place of its features.
+  // Copies 64 columns of inputs to the place of their features, for a map that is a function of one number.
   FWP_DEVICE void fetch(int s) const {
     start_slab(phi, tile_ld, chunk * s);
     copies_arrived();
@@ -117,8 +118,8 @@ template <int ROWS, bool DPFP> struct Slabs : Head, Fragments {
     if constexpr (DPFP)
       FWP_ROLLED (int first = 0; first < c.d_key; first += chunk) start_slab(row_of_x(0) + first, ld_x, first);
   }
-  // The powers of rows; under DPFP, x times them in the place of x that was copied. A barrier before. A
-  // thread has a row, also in make.
+  // Computes the power of two of each row; under DPFP, also scales the copied x by it. Needs a barrier before it. Each
+  // thread has a row, as in `make`.
   FWP_DEVICE void scale_inputs() const {
     uint16_t* const end = own_x + c.d_key;
     float largest;
@@ -153,7 +154,7 @@ template <int ROWS, bool DPFP> struct Slabs : Head, Fragments {
   }
 
   FWP_DEVICE int slabs() const { return DPFP ? (parts + 1) >> 1 : round_up(c.d_key, chunk) / chunk; }
-  // Columns of a slab, in whole 16s. All of them are written, and those beyond are not.
+  // The number of columns of a slab, a multiple of 16. `make` writes exactly these.
   FWP_DEVICE int columns(int s) const {
     if (DPFP) return 2 * s + 1 < parts ? 64 : 32;
     const int rest = round_up(c.d_key, 16) - chunk * s;

@@ -1,8 +1,9 @@
 // Matrix products of 64 x 64 numbers or less by a block of up to four warps, each of which computes 16 rows.
 //
 // An operand is a tile of halves in shared memory. Each block of 16 x 16 numbers has a power of two, which brings them
-// into the range of halves (call.h); most blocks share that of their neighbours. Tensor cores add products up in float32
-// while powers stay the same. Where one changes, the sum changes its unit.
+// into the range of halves (call.h); most blocks share that of their neighbours. Tensor cores add products up in
+// float32, in units of the product of both operands' powers; where a power changes within a sum, the sum is first
+// converted to the new unit.
 #pragma once
 
 #include "call.h"
@@ -23,18 +24,19 @@ struct alignas(8) Float2 {
 };
 // Own 16 rows of a matrix of 8 N columns: sum[n][0], [1] are row g, columns 8 n + 2 t and + 1; [2], [3] are row g + 8.
 template <int N> using Strip = float[N][4];
-template <int N> using Units = float[N / 2];  // of a strip that is being summed, one for 16 columns
+template <int N> using Units = float[N / 2];  // the units of a sum, one for each 16 columns
 
 FWP_DEVICE uint32_t& word(uint16_t* x) { return *reinterpret_cast<uint32_t*>(x); }
 FWP_DEVICE float undone(float power) { return float_of((254u << 23) - bits_of(power)); }  // of a power of two
-// By what halves of a block are multiplied whose largest magnitude is this one. Products of two such powers are floats.
+// The power of two by which the halves of a block have to be multiplied to get its numbers, whose largest magnitude is
+// `most`. Products of two such powers are floats.
 FWP_DEVICE float power_of_block(float most, int largest = 15, int least_exponent = -40, int most_exponent = 60) {
   int e = int(bits_of(most) >> 23) - 126;
   e = most == 0 ? 0 : e < least_exponent ? least_exponent : e > most_exponent ? most_exponent : e;
   return float_of(uint32_t(127 + e - largest) << 23);
 }
 
-// A matrix in global memory, from its first number on; rows and columns of `from` are whole 16s.
+// A matrix in global memory. The arguments of `from` are multiples of 16.
 struct Matrix {
   Halves at;
   int ld;
@@ -44,7 +46,7 @@ struct Matrix {
   FWP_DEVICE Matrix from(int row, int column) const {
     return {{number(row, column), at.powers + block(row, column)}, ld};
   }
-  FWP_DEVICE Float2 operator()(int row, int column) const {  // and its neighbour, column even
+  FWP_DEVICE Float2 operator()(int row, int column) const {  // and the next number; column is even
     const uint32_t x = word(number(row, column));
     const float power = at.powers[block(row, column)];
     return {power * first_half(x), power * second_half(x)};
@@ -55,12 +57,12 @@ struct Products {
   const int threads, tile_numbers;  // of the block; of a tile
   const int thread, lane, warp, g, t, row;  // row: the first of the own 16
 
-  // Tiles have so many rows.
+  // `rows`: the number of rows of a tile.
   FWP_DEVICE explicit Products(int rows)
       : threads(2 * rows), tile_numbers(rows * tile_ld), thread(thread_index()), lane(thread % 32), warp(warp_index()),
         g(lane / 4), t(lane % 4), row(16 * warp) {}
 
-  // Starts to copy rows x columns numbers, whole 16s; `arrived` waits for all copies of the block.
+  // Starts to copy rows x columns numbers, both multiples of 16; `arrived` waits for all copies of the block.
   FWP_DEVICE void stage(Tile to, const Matrix& from, int rows, int columns) const {
     const int across = columns > 32 ? 8 : columns > 16 ? 4 : 2, column = thread % across * 8;
     const int r = thread / powers_ld, n = thread % powers_ld;
@@ -70,7 +72,7 @@ struct Products {
     FWP_ROLLED (int r = thread / across; r < rows; r += threads / across)
       start_copy(to.at + r * tile_ld + column, from.number(r, column));
   }
-  // The first or second of two tiles that lie one after the other, for part i of what is staged.
+  // The first or second of two consecutive tiles, for even or odd i.
   FWP_DEVICE Tile turn(const Tile& x, int i) const {
     return {x.at + i % 2 * tile_numbers, x.powers + i % 2 * powers_ld * powers_ld};
   }
@@ -79,10 +81,10 @@ struct Products {
     sync_block();
   }
 
-  // Calls start(i), which starts copies, and then use(i) for so many i, and makes copies for the next i while it uses
-  // what has arrived: start(i) and start(i + 1) write to different places. Leaves shared memory free.
+  // Calls start(i), which starts copies, and then use(i), for all i < count. Copies for i + 1 run during use(i), so
+  // start(i) and start(i + 1) must write to different places. Leaves shared memory free.
   template <class Start, class Use> static FWP_DEVICE void each_staged(int count, Start start, Use use) {
-    FWP_ROLLED (int i = 0; i <= count; ++i) {  // one copy of the code of each
+    FWP_ROLLED (int i = 0; i <= count; ++i) {  // so that the code of start and use is there once
       if (i > 0) arrived();
       if (i < count) start(i);
       if (i > 0) use(i - 1);
@@ -90,7 +92,7 @@ struct Products {
     sync_block();
   }
 
-  // Calls f(row, column, x, y) for every two neighbours in the own rows.
+  // Calls f(row, column, x, y) for every two neighbours in the warp's rows.
   template <int N, class F> FWP_DEVICE void each(Strip<N>& x, int columns, F f) const {
     FWP_UNROLL (int n = 0; n < N; ++n)
       if (8 * n < columns)
@@ -100,7 +102,7 @@ struct Products {
     FWP_UNROLL (int n = 0; n < N; ++n)
       FWP_UNROLL (int i = 0; i < 4; ++i) x[n][i] = 0;
   }
-  // Stores own rows in a tile or a matrix, with one power.
+  // Stores the warp's rows in a tile or a matrix, with one power.
   template <int N> FWP_DEVICE void put(const Tile& to, Strip<N>& x, int columns) const {
     put(x, columns, to.powers + powers_ld * warp, to.at + (row + g) * tile_ld + 2 * t, tile_ld);
   }
@@ -118,9 +120,9 @@ struct Products {
         word(second + 8 * n) = pack_halves(x[n][2] * by, x[n][3] * by);
       }
   }
-  // Own rows to a matrix of floats: stored, or added to what it has.
+  // Stores the warp's rows in a matrix of floats, or adds them to it.
   template <int N> FWP_DEVICE void put(float* to, int ld, Strip<N>& x, int columns, bool added) const {
-    FWP_UNROLL (int n = 0; n < N; n += 4) {  // some loads at a time, since no load may pass a store
+    FWP_UNROLL (int n = 0; n < N; n += 4) {  // a few loads at a time, because loads are not moved before stores
       Strip<4>& some = *reinterpret_cast<Strip<4>*>(x + n);
       const auto at = [&](int r, int j) -> Float2& { return *reinterpret_cast<Float2*>(to + r * ld + 8 * n + j); };
       if (added)

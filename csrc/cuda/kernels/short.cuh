@@ -1,12 +1,12 @@
-// What forward and backward of a sentence of up to ROWS queries and keys share: a block has a head, a warp 16 rows of
-// queries and of keys. Equations: ../README.md.
+// Shared by the forward and backward kernels of a sentence of up to ROWS queries and keys. A block processes a head,
+// and each of its warps 16 rows of queries and of keys. Equations: ../README.md.
 #pragma once
 
 #include "maps.cuh"
 
 namespace fwp::gpu {
 
-// Columns of matrices of keys by keys in shared memory: 16 more bytes than a multiple of 32.
+// The row length of matrices of keys by keys in shared memory: 16 bytes more than a multiple of 32.
 template <int ROWS> constexpr int square_ld_of = ROWS + 8;
 
 template <int ROWS, bool CORRECTS, bool DECAYS, bool DPFP> struct Short : Slabs<ROWS, DPFP> {
@@ -16,9 +16,9 @@ template <int ROWS, bool CORRECTS, bool DECAYS, bool DPFP> struct Short : Slabs<
   static constexpr int tiles = ROWS / 16, square_ld = square_ld_of<ROWS>, blocks = ROWS / 8;
   using Square = float[2 * tiles][4];  // own rows, a column for each key
 
-  float *beta, *most;  // what a key is written with (0 for pads); a number for each warp
-  // Under rules that decay: what keys keep of earlier writes; products of that from the row's block of 8 keys on, and
-  // up to its end; of whole blocks; and up to the end of all keys.
+  float *beta, *most;  // write strengths (0 at padding); a number for each warp
+  // Under rules that decay: keep of each key (decay.cuh); and products of keep: from the start of the key's block of 8
+  // up to and including it, over the rest of this block after it, over whole blocks, and over all later keys.
   float *keep, *begun, *rest, *whole, *end;
 
   FWP_DEVICE Short(const Call& call, int head) : Base(call, head) {}
@@ -32,7 +32,8 @@ template <int ROWS, bool CORRECTS, bool DECAYS, bool DPFP> struct Short : Slabs<
     take(s ? s->rest : unused, 4 * ROWS), take(s ? s->end : unused, 4 * ROWS), take(s ? s->whole : unused, 4 * blocks);
   }
 
-  // The gates of all keys; a barrier follows for beta, and this has one for what decays are made of.
+  // Loads the gates of all keys, and computes the products that decays consist of; has a barrier for `keep`. The caller
+  // has a barrier before the results are read.
   FWP_DEVICE void load_gates() const {
     if (thread < ROWS) {
       const bool there = this->is_there(thread, true);
@@ -61,8 +62,8 @@ template <int ROWS, bool CORRECTS, bool DECAYS, bool DPFP> struct Short : Slabs<
       }
     }
   }
-  // Calls f(n, i, D) for own rows of D (decay.cuh), strip n and number i: 1 on the diagonal and above it. Products as they
-  // stand, of what is left within the row's block of 8 keys, of whole blocks, and within the key's block.
+  // Calls f(n, i, D) for the warp's rows of D (decay.cuh), strip n and number i; D is 1 on the diagonal and, within its
+  // strip, above it. D is the product of keep over the query's block of 8, whole blocks, and the key's block.
   template <class F> FWP_DEVICE void each_decay(F f) const {
     FWP_UNROLL (int r = 0; r < 2; ++r) {
       const int own = 2 * warp + r;
@@ -83,7 +84,7 @@ template <int ROWS, bool CORRECTS, bool DECAYS, bool DPFP> struct Short : Slabs<
       }
     }
   }
-  // What a query finds of a key. Not causal, it reads after all keys.
+  // Calls f(n, i, D) with the decay at which queries read keys: if not causal, that at the end of all keys.
   template <class F> FWP_DEVICE void each_read_decay(F f) const {
     if (c.causal) return each_decay(f);
     FWP_UNROLL (int n = 0; n < 2 * tiles; ++n)
@@ -91,7 +92,7 @@ template <int ROWS, bool CORRECTS, bool DECAYS, bool DPFP> struct Short : Slabs<
   }
   FWP_DEVICE int last_tile() const { return c.causal ? warp : tiles - 1; }
 
-  // Products of features of all slabs: own rows of Q K^T and, below the diagonal, of K K^T; and row sums of features.
+  // Computes the warp's rows of Q K^T and, below the diagonal, of K K^T, and the row sums of features, over all slabs.
   FWP_DEVICE void meet(Square& p, Square& a, float (&sum_q)[4], float (&sum_k)[4]) const {
     constexpr uint32_t one = 0x3c003c00u;
     const int last = kept(last_tile()), slabs = this->slabs();
@@ -122,7 +123,7 @@ template <int ROWS, bool CORRECTS, bool DECAYS, bool DPFP> struct Short : Slabs<
       sync_block();
     }
   }
-  // Sets to 0 what stands behind own tokens, or (OWN) at them too.
+  // Sets the numbers above the diagonal to 0; if OWN, those on it too.
   template <bool OWN> FWP_DEVICE void mask(Square& x) const {
     FWP_UNROLL (int n = 0; n < tiles; ++n) {
       if (n < warp) continue;
@@ -135,14 +136,16 @@ template <int ROWS, bool CORRECTS, bool DECAYS, bool DPFP> struct Short : Slabs<
       }
     }
   }
-  // By what own rows of features are multiplied, from their sums.
+  // The factor that normalises a row of features, from the sum of the scaled row and the factor `of` that undoes the
+  // scaling.
   FWP_DEVICE float norm_of(float of, float sum) const {
     return c.normalize_features ? inverse_of(sum * of + c.eps) * of : of;
   }
 
-  // T = (I + L)^-1 for own rows of L, below the diagonal rate A: in halves, and in `low` what is left of them. Blocks of
-  // 16 are inverted in float, and joined by products of both parts:  T_i = -(T_ii L_i) T  for what stands before the
-  // diagonal. `floats` has 320 for each warp. A barrier before: that memory is free. One follows.
+  // Computes the warp's rows of T = (I + L)^-1, where L is rate A below the diagonal. T is stored as halves, and what
+  // they round off in `low`. Blocks of 16 x 16 on the diagonal are inverted in float; the columns before the diagonal
+  // follow from products of both parts, T_i = -(T_ii L_i) T. `floats` has 320 numbers for each warp. Needs a barrier
+  // before it, and ends with one.
   FWP_DEVICE void invert(const Square& a, const float (&rate)[2], uint16_t* T, uint16_t* low, float* floats) const {
     constexpr int ld = 20;
     float* const L = floats + 16 * ld * warp;
@@ -187,7 +190,7 @@ template <int ROWS, bool CORRECTS, bool DECAYS, bool DPFP> struct Short : Slabs<
     *reinterpret_cast<uint32_t*>(T + r * square_ld + column) = high;
     *reinterpret_cast<uint32_t*>(low + r * square_ld + column) = rest_of(y, z, high);
   }
-  // sum += A B of 16 columns from 16 n on, over 16 rows of B from k on, all of them pairs
+  // sum += A B for the 16 columns from 16 n on, over 16 rows of B from k on; A and B are pairs of halves
   FWP_DEVICE void add_pairs(Square& sum, int n, const uint32_t (&A)[2][4], const uint16_t* T, const uint16_t* low,
                             int k) const {
     uint32_t B[4], C[4];
@@ -196,7 +199,7 @@ template <int ROWS, bool CORRECTS, bool DECAYS, bool DPFP> struct Short : Slabs<
     this->add(sum, 2 * n, A[0], C);
     this->add(sum, 2 * n, A[0], B);
   }
-  // Two lanes make a column, of which one puts the halves and one what is left of them.
+  // Two lanes compute each column; one stores the halves, the other what they round off.
   FWP_DEVICE void invert_block(const float* L, uint16_t* to, bool high) const {
     float y[16];
     const int j = lane % 16;
@@ -210,8 +213,8 @@ template <int ROWS, bool CORRECTS, bool DECAYS, bool DPFP> struct Short : Slabs<
     }
   }
 
-  // Multiplies a tile, of numbers of the call's type that this thread has copied, with by[row], if there is a `by`, and a
-  // power of two, which it returns. Barriers: it has one, and one follows.
+  // Converts a tile from the call's type to halves, multiplied by by[row], if `by` is given, and by a power of two,
+  // which it returns. Each thread converts what it has copied. Has a barrier; the caller needs another one after it.
   static constexpr int columns_power = 7;
   FWP_DEVICE float scale_columns(uint16_t* tile, const float* by) const {
     constexpr int further = Base::across * tile_ld;
@@ -232,7 +235,7 @@ template <int ROWS, bool CORRECTS, bool DECAYS, bool DPFP> struct Short : Slabs<
     }
     return power;
   }
-  // One for all threads; has a barrier, and one has to come before the next call.
+  // Returns the same power for all threads. Has a barrier; the caller needs one before the next call.
   FWP_DEVICE float shared_power(float largest, int to) const {
     largest = largest_of_warp(largest);
     if (lane == 0) most[warp] = largest;
@@ -240,7 +243,8 @@ template <int ROWS, bool CORRECTS, bool DECAYS, bool DPFP> struct Short : Slabs<
     FWP_UNROLL (int w = 0; w < tiles; ++w) largest = larger(largest, most[w]);
     return power_for(largest, to);
   }
-  // Own rows of 64 columns from `first` on to memory, times by[r], through a tile of which a warp has its rows.
+  // Stores the warp's rows of 64 columns, from `first` on, times by[r]. Each warp uses its own rows of the tile
+  // `through`.
   FWP_DEVICE void store_columns(const Rows<void>& to, uint16_t* through, const Strip<8>& y, const float (&by)[2],
                                 int length, int first) const {
     uint32_t* const own = reinterpret_cast<uint32_t*>(through + (row + g) * tile_ld + 2 * t);

@@ -1,5 +1,6 @@
-// The backward of a sentence of up to 64 tokens in one launch: a block has a head. P, A, T and what was written are made
-// again; then gradients of features are staged 64 columns at a time, and a thread takes those of a row back to x.
+// The backward pass of a sentence of up to 64 tokens in one launch. A block processes a head. P, A, T and U are
+// computed again. Then gradients of features are put in shared memory, 64 columns at a time, and each thread computes
+// from those of a row the gradient of x.
 #pragma once
 
 #include "short.cuh"
@@ -11,12 +12,12 @@ template <int ROWS, bool CORRECTS, bool DECAYS, bool DPFP> struct ShortBackward 
   using Base::c, Base::thread, Base::lane, Base::warp, Base::g, Base::t, Base::row, Base::x, Base::phi, Base::of_q,
       Base::of_k, Base::beta, Base::keep, Base::tiles, Base::square_ld;
   using typename Base::Square;
-  static constexpr bool gated = DECAYS && !CORRECTS;  // P is made of what keys are written with, too
+  static constexpr bool gated = DECAYS && !CORRECTS;  // P then contains the write strengths beta
   static constexpr int plane = ROWS * tile_ld, gradient_ld = ROWS + 1;
-  uint16_t* values;  // and gradients of outputs; later gradients of features
+  uint16_t* values;  // values and gradients of outputs; later gradients of features
   uint16_t* e;  // P, later its gradient
   uint16_t* inverse;  // T, later the gradient of A
-  float *norm_q, *norm_k, *factor_q, *factor_k;  // by what features, and the staged gradients of x, are multiplied
+  float *norm_q, *norm_k, *factor_q, *factor_k;  // factors of features, and of the gradients of x
   float *sums, *gains, *kept;  // for each key
 
   FWP_BOTH static int lay(ShortBackward* s, char* base, const Call& c) {
@@ -68,7 +69,8 @@ template <int ROWS, bool CORRECTS, bool DECAYS, bool DPFP> struct ShortBackward 
     features_back(E, A, of_q_mean, of_k_mean);
   }
 
-  // P and A, before decay; what denominators are, inverted; rates of keys, and their denominators; T.
+  // Computes P and A, before decay; the inverses of denominators; the rates of keys and the inverses of their
+  // denominators; and T.
   FWP_DEVICE void read(Square& p, Square& a, float (&norm)[2], float (&rate)[2], float (&key_norm)[2]) const {
     float sum_q[4] = {}, sum_k[4] = {};
     this->meet(p, a, sum_q, sum_k);
@@ -107,14 +109,14 @@ template <int ROWS, bool CORRECTS, bool DECAYS, bool DPFP> struct ShortBackward 
       this->invert(decayed, rate, inverse, e, reinterpret_cast<float*>(values));
     }
   }
-  // Numbers of a vector for the columns of strip n.
+  // The two numbers of a vector for this lane's columns of strip n.
   FWP_DEVICE Float2 two(const float* x, int n) const { return *reinterpret_cast<const Float2*>(x + 8 * n + 2 * t); }
-  // Calls f(n, i, by what P is multiplied before it meets what was written).
+  // Calls f(n, i, the factor of P before it multiplies U): decay, and beta under the gated rule.
   template <class F> FWP_DEVICE void each_weight(F f) const {
     if constexpr (!DECAYS) each([&](int n, int i) { f(n, i, 1.f); });
     else this->each_read_decay([&](int n, int i, float d) { f(n, i, gated ? d * beta[key(n, i)] : d); });
   }
-  // P over its denominators to a tile; returns its power, by which gradients of what was written stay in range.
+  // Stores P, divided by its denominators, in a tile; returns its power of two, which keeps the gradient of U in range.
   FWP_DEVICE float put_weights(const Square& p, const float (&norm)[2]) const {
     Square y;
     clear(y);
@@ -128,7 +130,7 @@ template <int ROWS, bool CORRECTS, bool DECAYS, bool DPFP> struct ShortBackward 
     return power;
   }
 
-  // Gradients of values, by 64 columns; h = G U^T and l = dR U^T.
+  // Computes the gradients of values, 64 columns at a time, h = G U^T and l = -dR U^T.
   FWP_DEVICE void values_back(Square& h, Square& l, float (&gain)[2], float p_power) const {
     uint16_t *const v = values, *const grad = values + plane;
     const int last = this->last_tile(), begin = c.causal ? warp : 0;
@@ -187,7 +189,7 @@ template <int ROWS, bool CORRECTS, bool DECAYS, bool DPFP> struct ShortBackward 
       if constexpr (CORRECTS) l[n][i] *= -unit * undone(p_power);
     });
   }
-  // strip += A B^T over 16 columns from k on, of tiles up to `last`
+  // strip += A B^T over the 16 columns from k on, for the tiles of B up to `last`
   FWP_DEVICE void meet_row(Square& strip, const uint32_t (&A)[4], const uint16_t* b, int k, int last) const {
     FWP_UNROLL (int n = 0; n < tiles; ++n) {
       if (n > last) continue;
@@ -196,7 +198,7 @@ template <int ROWS, bool CORRECTS, bool DECAYS, bool DPFP> struct ShortBackward 
       this->add(strip, 2 * n, A, B);
     }
   }
-  // This lane's part of the product of own row r of u with 64 columns of values.
+  // This lane's part of the inner product of the warp's row r of u with 64 columns of values.
   FWP_DEVICE float products(const Strip<8>& u, int r, int first) const {
     const int own = row + g + 8 * r, columns = c.d_value - first - 2 * t;
     if (!this->is_there(own, true)) return 0;
@@ -216,7 +218,7 @@ template <int ROWS, bool CORRECTS, bool DECAYS, bool DPFP> struct ShortBackward 
     return sum;
   }
 
-  // From the gradients h of P's product and l of L, those of the products of features: as operands, and in tiles.
+  // Computes the gradients of Q K^T and K K^T from h = G U^T and l, the gradient of L; as operands and in tiles.
   FWP_DEVICE void pairs_back(Square& p, Square& a, Square& h, Square& l, const float (&norm)[2], const float (&rate)[2],
                              const float (&key_norm)[2], float (&gain)[2], uint32_t (&E)[tiles][4],
                              uint32_t (&A)[CORRECTS ? tiles : 1][4], float (&q_mean)[2], float (&k_mean)[2]) const {
@@ -225,8 +227,8 @@ template <int ROWS, bool CORRECTS, bool DECAYS, bool DPFP> struct ShortBackward 
       each_weight([&](int n, int i, float d) { product[i / 2] += p[n][i] * d * h[n][i]; });
       sum_of_four(product);
     }
-    // Where features are not negative and products of them are 0, nothing goes back to inputs through any of them. What
-    // tiny denominators make of such pairs shall not use up the range of halves.
+    // If features are never negative, no gradient passes through a product that is 0 (../README.md). Such pairs are set
+    // to 0, because with tiny denominators they would use up the range of halves.
     const float dead = DPFP || c.map == Map::relu ? 0.f : float_of(0x7fc00000u);  // else NaN, which equals nothing
     each([&](int n, int i) {
       const float of = norm[i / 2];
@@ -252,7 +254,8 @@ template <int ROWS, bool CORRECTS, bool DECAYS, bool DPFP> struct ShortBackward 
       if constexpr (CORRECTS) this->each_decay([&](int n, int i, float d) { l[n][i] *= d; });
       this->each_read_decay([&](int n, int i, float d) { h[n][i] *= d; });  // above the diagonal is 0
     }
-    // Where features are normalised, what the products of gradients with features are; and gradients of gates.
+    // If features are normalised, computes the inner products of features with their gradients; and the gradients of
+    // gates.
     float key_part[2] = {};
     q_mean[0] = q_mean[1] = k_mean[0] = k_mean[1] = 0;
     if (c.normalize_features) {
@@ -289,7 +292,8 @@ template <int ROWS, bool CORRECTS, bool DECAYS, bool DPFP> struct ShortBackward 
       if (t == 0) factor_q[own] = factor(of_query[r], of_q[own], power[r]);
     }
     pack_rows(E, h, power[0], power[1]);
-    // dK = E^T Q + (dA + dA^T) K, with one power. Sums of four products with x, in back_group, stay in the range of halves.
+    // dK = E^T Q + (dA + dA^T) K, with one power. Sums of four products with x, in back_group, stay in the range of
+    // halves.
     const float of_all = this->shared_power(largest, DPFP && CORRECTS ? 3 : 4);
     FWP_UNROLL (int r = 0; r < 2; ++r) {
       const int own = row + g + 8 * r;
@@ -305,14 +309,14 @@ template <int ROWS, bool CORRECTS, bool DECAYS, bool DPFP> struct ShortBackward 
       this->put(inverse, tile_ld, l);
     }
   }
-  // Calls f(n, i, by what the features of the key are multiplied).
+  // Calls f(n, i, the factor of the key's features).
   template <class F> FWP_DEVICE void each_key(F f) const {
     FWP_UNROLL (int n = 0; n < 2 * tiles; ++n) {
       const Float2 of = two(norm_k, n);
       FWP_UNROLL (int i = 0; i < 4; ++i) f(n, i, i % 2 ? of.y : of.x);
     }
   }
-  // x, times norms of keys and a power for each row, as left operands.
+  // Packs x, multiplied by the factors of keys and a power of two for each row, as left operands.
   FWP_DEVICE void pack_rows(uint32_t (&X)[tiles][4], const Square& x, float upper, float lower) const {
     FWP_UNROLL (int n = 0; n < 2 * tiles; ++n) {
       const Float2 of = two(norm_k, n);
@@ -322,11 +326,12 @@ template <int ROWS, bool CORRECTS, bool DECAYS, bool DPFP> struct ShortBackward 
       }
     }
   }
-  // By what the staged gradients of x are multiplied: without the powers of x, and of the products.
+  // The factor that makes a gradient of x from a number in shared memory: it undoes the powers of two of x and of the
+  // products.
   FWP_DEVICE float factor(float norm, float of, float power) const {
     return of == 0 ? 0.f : norm / (DPFP ? square_root(of) : of) * undone(power);
   }
-  // sums = the columns' sums of E P, with decay but not with what keys are written with, and of dA A.
+  // sums = the column sums of E P, with decay but without beta, plus those of dA A.
   FWP_DEVICE void sum_columns(const Square& p, const Square& a, const Square& h, const Square& l) const {
     float* const parts = reinterpret_cast<float*>(values);
     FWP_UNROLL (int n = 0; n < 2 * tiles; ++n)
@@ -343,7 +348,7 @@ template <int ROWS, bool CORRECTS, bool DECAYS, bool DPFP> struct ShortBackward 
       sums[thread] = y;
     }
   }
-  // The gradients of what keys keep of earlier writes, to `kept` (decay.cuh), from those of all D.
+  // Computes the gradients of keep (decay.cuh), in `kept`, from those of all D.
   FWP_DEVICE void decays_back(const Square& p, const Square& a, const Square& h, const Square& l) const {
     float* const M = reinterpret_cast<float*>(phi);
     each([&](int n, int i) {
@@ -392,12 +397,13 @@ template <int ROWS, bool CORRECTS, bool DECAYS, bool DPFP> struct ShortBackward 
 
   // ---- features ----
 
-  // The row of this thread: of queries, and then of keys. Its gradient, and what staged numbers are multiplied with.
+  // The row of this thread, a query or a key; the address of its gradient, and the factor of the numbers in shared
+  // memory.
   struct Row {
     bool key, there;
     int token, length;
     uint16_t* to;
-    float by;  // 0 where nothing goes back
+    float by;  // 0 if the gradient is 0
   };
   FWP_DEVICE Row own_row() const {
     const bool key = thread >= ROWS;
@@ -410,7 +416,8 @@ template <int ROWS, bool CORRECTS, bool DECAYS, bool DPFP> struct ShortBackward 
             static_cast<uint16_t*>(to.data) + this->offset(to, token, length),
             (key ? factor_k : factor_q)[token]};
   }
-  // What later groups leave for those before them: gradients of the last two x of the next group, and of all.
+  // Gradients that a group receives from later groups: those of the last two x of the group (`before`), and of the last
+  // two x of all (`last`).
   struct Left {
     uint32_t before = 0, last = 0;
   };
@@ -419,7 +426,7 @@ template <int ROWS, bool CORRECTS, bool DECAYS, bool DPFP> struct ShortBackward 
     const int last = gpu::kept(this->last_tile()), begin = gpu::kept(c.causal ? warp : 0);
     uint16_t* const keys = phi + plane;
     sync_block();
-    if constexpr (CORRECTS)  // dA + dA^T: each is 0 where the other is not
+    if constexpr (CORRECTS)  // dA + dA^T: at each place, one of them is 0
       FWP_UNROLL (int m = 0; m < tiles; ++m) {
         uint32_t B[4];
         this->left_transposed(B, inverse, tile_ld, row, 16 * m);
@@ -444,7 +451,7 @@ template <int ROWS, bool CORRECTS, bool DECAYS, bool DPFP> struct ShortBackward 
       if constexpr (DPFP) back_dpfp(own, s, left);
       else back_function(own, s);
     }
-    if constexpr (DPFP) {  // the last inputs stand, with the other sign, before the first ones
+    if constexpr (DPFP) {  // x_{-1} and x_{-2} are the last inputs with the opposite sign
       left.last = add_halves(left.last, left.before ^ 0x80008000u);
       const float first = own.by * first_half(left.last), second = own.by * second_half(left.last);
       if (own.there) *reinterpret_cast<uint32_t*>(own.to + c.d_key - 2) = pack_two(c.type, first, second);
@@ -468,7 +475,8 @@ template <int ROWS, bool CORRECTS, bool DECAYS, bool DPFP> struct ShortBackward 
       store_eight(own, chunk * s + i, y);
     }
   }
-  // Slabs, and groups in them, come from the last one to the first, so that a group has what later ones leave for it.
+  // Slabs and their groups are processed from the last to the first, so that a group has the gradients from later
+  // groups.
   FWP_DEVICE void back_dpfp(const Row& own, int s, Left& left) const {
     const bool pair = c.nu == 2;
     const int columns = pair ? 32 : 16, begin = (pair ? 16 : 32) * s, last = c.d_key - 8;

@@ -1,4 +1,4 @@
-// The forward of a sentence in one launch: a block has a head.
+// The forward pass of a sentence in one launch. A block processes a head.
 #pragma once
 
 #include "short.cuh"
@@ -10,12 +10,12 @@ template <int ROWS, bool CORRECTS, bool DECAYS, bool DPFP> struct ShortForward :
   using Base::c, Base::warp, Base::g, Base::t, Base::row, Base::x, Base::phi, Base::of_q, Base::of_k, Base::beta,
       Base::tiles, Base::square_ld;
   using typename Base::Square;
-  uint16_t* v;  // values; what is written in their place
+  uint16_t* v;  // values; later U
 
   FWP_BOTH static int lay(ShortForward* s, char* base, const Call& c) {
     Parts take{base};
     uint16_t* unused;
-    // x becomes outputs and, of T, what halves leave; phi becomes T.
+    // The memory of x later holds what T's halves round off, and outputs; that of phi holds T.
     int inputs = tile_ld;
     if (DPFP && 2 * x_ld(c) > inputs) inputs = 2 * x_ld(c);
     if (CORRECTS && square_ld > inputs) inputs = square_ld;
@@ -58,7 +58,7 @@ template <int ROWS, bool CORRECTS, bool DECAYS, bool DPFP> struct ShortForward :
     }
   }
 
-  // P as operands (under the gated rule, times what keys are written with), by what outputs have to be multiplied, and T.
+  // Computes P as operands (under the gated rule, multiplied by beta), the factors of outputs, and T.
   FWP_DEVICE void read(uint32_t (&P)[tiles][4], float (&norm)[2], float (&rate)[2]) const {
     Square p, a;
     clear(p);
