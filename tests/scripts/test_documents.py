@@ -14,6 +14,7 @@ from scripts.experiments.documents import corpus, evaluation, extract, manuals
 from scripts.experiments.documents.corpus import Paragraph, passages, text_of
 from scripts.experiments.documents.evaluation import Translations, scores
 from scripts.experiments.documents.presets import MORE, SMOKE
+from scripts.experiments.documents.rows import CANDIDATES
 from tests.pages import ROOT, command
 
 
@@ -209,6 +210,13 @@ def test_the_smallest_preset_runs_from_documents_to_records(home):
     assert found["valid_loss"] == min(loss for _, loss, _ in found["curve"])
     assert set(found["tests"]) == {"40", "80"}
     assert found["tests"]["40"]["buckets"]["all"]["windows"] == 40
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("row", CANDIDATES, ids=lambda row: row.name)
+def test_a_candidate_is_trained_and_its_checkpoint_reopened(home, row):
+    said = run(home, SMALLEST, row.name)
+    assert f"{row.name}-seed1: passages of 80 words: BLEU all 0" in said
 
 
 @pytest.mark.slow

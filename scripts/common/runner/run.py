@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ..commands import USER_DIR, flags_of, words_of
+from ..commands import PLUGIN, flags_of, words_of
 from ..folder import RecipeError
 from .preset import Preset
 
@@ -46,7 +46,8 @@ class Run:
         """Returns the command of the training; the user's flags replace ``flags`` of the same name."""
         every = {"--seed": self.seed, "--save-dir": f"{self.path}/checkpoints", "--log-format": "json"}
         own = {flag: value for flag, value in (flags | every).items() if flag not in self.user_flags}
-        return ["fairseq-train", f"{self.data}/bin", *USER_DIR, *words_of(task | own), *self.more]
+        own = {"--user-dir": PLUGIN} | task | own
+        return ["fairseq-train", f"{self.data}/bin", *words_of(own), *self.more]
 
 
 def settings(flags: dict, distribution: Iterable[str]) -> dict:

@@ -14,7 +14,7 @@ from fwp_fairseq.cli.translations import generated, lines
 from fwp_fairseq.files import write_atomically
 from fwp_fairseq.kinds import Attention
 from scripts.common import bootstrap, process
-from scripts.common.commands import DIRECTION, USER_DIR, words_of
+from scripts.common.commands import DIRECTION, PLUGIN, words_of
 from scripts.common.folder import Folder, RecipeError, content
 from scripts.common.runner.run import Run
 from scripts.common.runner.work import Work
@@ -50,6 +50,7 @@ def decode_command(run: Run, checkpoint: Path, source: Path, device: dict, windo
         cross = Attention.parse(run.row.kinds["cross"]).changed({"source_window": window})
         overrides = str({"fwp_cross": str(cross)})
     flags = {
+        "--user-dir": run.row.more.get("--user-dir", PLUGIN),
         "--path": checkpoint,
         **DIRECTION,
         "--input": source,
@@ -60,7 +61,7 @@ def decode_command(run: Run, checkpoint: Path, source: Path, device: dict, windo
         "--model-overrides": overrides,
         **device,
     }
-    return ["fairseq-interactive", f"{run.data}/bin", *USER_DIR, *words_of(flags)]
+    return ["fairseq-interactive", f"{run.data}/bin", *words_of(flags)]
 
 
 def translate(

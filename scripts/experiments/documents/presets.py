@@ -7,7 +7,7 @@ from scripts.common.runner.preset import Preset
 from scripts.translation.preset import ADAM, ALL_SENTENCES, LABEL_SMOOTHING, SMALL_MODEL
 
 from .corpus import Corpus
-from .rows import BATCHES, NO_DROPOUT, ROWS, TRIED
+from .rows import BATCHES, CANDIDATES, NO_DROPOUT, ROWS, TRIED
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,7 +60,7 @@ SHORT = replace(
     LONG,
     name="short",
     training=_SMALL | {"--dropout": 0.0} | _updates(3000),
-    rows=ROWS + BATCHES,
+    rows=ROWS + BATCHES + CANDIDATES,
 )
 SMOKE = DocumentsPreset(
     name="smoke",
@@ -68,6 +68,7 @@ SMOKE = DocumentsPreset(
     training=_SMALL | _updates(4) | {"--max-tokens": 500, "--save-interval-updates": 2, "--log-interval": 1},
     # An untrained model never ends a sentence.
     decoding=LONG.decoding | {"--beam": 2, "--max-len-a": 0, "--max-len-b": 8},
+    rows=LONG.rows + CANDIDATES,
 )
 # Twice as much text to learn from; valid and test are those of the others.
 MORE = replace(LONG, name="more", corpus=Corpus(more=("manuals",)))

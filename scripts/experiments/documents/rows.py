@@ -81,6 +81,15 @@ BATCHES = tuple(
     )
     for tokens, updates in ((1250, 6000), (5000, 1500))
 )  # fmt: skip
+
+
+def _candidate(name: str, rows: tuple[Row, ...]) -> tuple[Row, ...]:
+    """Returns rows of small models whose attention has this candidate (fwp_candidates/model.py)."""
+    flags = {"--user-dir": "scripts/experiments/documents/fwp_candidates", "--arch": "candidate_transformer_tiny"}
+    return _with(f"{name}-lr-6e-3", flags | {"--candidates": name, "--lr": "6e-3"}, rows)
+
+
+CANDIDATES = _candidate("kda", _BOTH[1:]) + _candidate("output-gate", _BOTH) + _candidate("clock", _BOTH)
 _DROPOUT = {"--dropout": 0.0}
 NO_DROPOUT = _with("no-dropout", _DROPOUT) + _with("no-dropout", _DROPOUT, _ROTARY_CROSS + _BOTH)
 # Other settings in whole trainings, which the figure leaves out.
