@@ -53,7 +53,7 @@ struct Call {
   T *grad_initial_W = nullptr, *grad_initial_z = nullptr;
 };
 
-// The same call as it looks from the last token; there are as many queries as keys.
+// Returns the same call with the tokens in reverse order; it must have as many queries as keys.
 template <class T> Call<T> reversed(Call<T> c) {
   const auto turn = [&](auto&... rows) {
     ((rows ? (rows.data += (c.sources - 1) * rows.time, rows.time = -rows.time) : 0), ...);

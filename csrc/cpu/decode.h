@@ -22,11 +22,11 @@ constexpr idx most_queries = 4;  // how many queries read the positions together
 
 template <class T> struct Decoder {
   static constexpr idx lanes = width<T>;
-  static constexpr idx tile = 16;  // positions whose features, or phi_tile, are made at once
+  static constexpr idx tile = 16;  // positions whose features, or phi_tile, are computed at once
   const DecodeCall<T>& c;
   const bool corrects, gated, decays;
   idx blocks, used, padded;  // blocks of `used` features, `padded` to whole vectors
-  idx halo, r_size;  // numbers rolled in before the base features; room for both
+  idx halo, r_size;  // halo: numbers before the base features that a roll brings in
   idx narrow;  // d_value in whole vectors
   idx most;  // how many positions a call may read
   idx wide;  // fold: length of a row of d_value numbers and z
@@ -66,13 +66,14 @@ template <class T> struct Decoder {
 
   // ---- features ----
 
-  // Sets f = phi(from), in padded blocks, normalised where asked for. Returns the factor that normalised it.
+  // Sets f = phi(from), in padded blocks, normalised if the call normalises features. Returns the factor.
   T load_features(const T* from, T* f) const {
     const Vec<T> total =
         with_map(c.map, [&](auto map) FWP_INLINE_LAMBDA { return Phi<map.value>::decode(*this, from, f); });
     if (!c.normalize_features) return 1;
     const T sum = sum_of_lanes<T>(total) + c.eps;
-    // Keys are kept before phi: divided by infinity they would be zeros, where features are NaN.
+    // An infinite sum gives NaN, as in the operators. Dividing by it would give zeros, because keys are cached before
+    // phi.
     const T scale = sum == 0 ? T(0) : is_beyond(sum) ? sum - sum : 1 / sum;
     for (idx i = 0; i < blocks * padded; i += lanes) store(f + i, load(f + i) * splat(scale));
     return scale;
@@ -86,8 +87,8 @@ template <class T> struct Decoder {
 
   // ---- reading ----
 
-  // Sets where the block's positions lie for this row, and under a rule that decays their weights. Returns the weight
-  // that is left for the state.
+  // Finds the block's positions for this row in storage and, if the rule decays, their weights. Returns the weight of
+  // the state.
   T locate(idx row, idx h, idx count) {
     const std::int32_t* table = c.ancestors ? c.ancestors + row * c.ancestors_ld : nullptr;
     T left = 1;
@@ -104,7 +105,8 @@ template <class T> struct Decoder {
     return left;
   }
 
-  // Products of positions first .. first + K with N queries, put into `partial` as vectors yet to be summed.
+  // Computes the products of positions first .. first + K with N queries, as vectors in `partial` whose lanes remain to
+  // be summed.
   template <class Cache, int N, int K> FWP_INLINE void multiply(const T* f, idx first, idx query_size) {
     Vec<T> sum[K][N];
     for (int k = 0; k < K; ++k)
@@ -123,7 +125,7 @@ template <class T> struct Decoder {
       idx t = Cache::template multiply<N>(*this, f, p, end, query_size);
       for (; t + K <= end; t += K) multiply<Cache, N, K>(f, t, query_size);
       for (; t < end; ++t) multiply<Cache, N, 1>(f, t, query_size);
-      // The sums of what follows the last of them in `partial` are never read.
+      // Sums beyond the last product are computed too, but never read.
       for (idx i = 0; i < (end - p) * N; i += lanes) {
         Vec<T> rows[lanes];
         unroll<lanes>([&](auto l) FWP_INLINE_LAMBDA { rows[l] = load(partial + (i + l) * lanes); });
@@ -209,7 +211,7 @@ template <class T> struct Decoder {
         for (int n = 0; n < N; ++n) denominators[n] += products[p * N + n];
   }
 
-  // to = numerators / (denominator + eps), or 0 where that sum is 0, of rows so given by number(j).
+  // to[j] = number(j) / (denominator + eps), or 0 if this sum is 0.
   template <class F> void divide(F number, T denominator, T* to) const {
     denominator = c.normalize_output ? denominator + c.eps : T(1);
     const bool zero = denominator == 0;

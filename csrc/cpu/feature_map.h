@@ -18,8 +18,8 @@ template <class T> idx gradient_rows(const Call<T>& c) {
   return base > c.d_key ? base : c.d_key;
 }
 
-// Sets the side's sizes and what the map makes of inputs while they are loaded: s.x, or already features with their
-// sums in s.scale (else 0). `key_padding_mask` is given for keys only.
+// Loads the inputs: sets the side's sizes and, depending on the map, either s.x, with 0 in s.scale, or the features,
+// with their sums in s.scale. `key_padding_mask` is given for keys only.
 template <class T>
 void load_inputs(const Call<T>& c, const Rows<const T>& rows, const Rows<const bool>& key_padding_mask, idx b, idx h,
                  idx t0, idx count, Side<T>& s, T* buffer) {
@@ -58,8 +58,8 @@ void load_side(const Call<T>& c, const Rows<const T>& rows, const Rows<const boo
   finish_scale(c, key_padding_mask, b, t0, s);
 }
 
-// Gradient of the inputs from that of the scaled features, df [d_dot][ld of s], which is overwritten where convenient.
-// dx: [gradient_rows][ld]. Writes the rows of tokens t0 .. t0 + s.tokens of `rows`.
+// Gradient of the inputs from that of the scaled features, df [d_dot][ld of s], which may be overwritten. dx:
+// [gradient_rows][ld]. Writes the rows of tokens t0 .. t0 + s.tokens of `rows`.
 template <class T>
 void store_side_gradient(const Call<T>& c, const Side<T>& s, T* df, T* dx, const Rows<T>& rows, idx b, idx h, idx t0) {
   constexpr idx lanes = width<T>;

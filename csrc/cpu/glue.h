@@ -13,7 +13,7 @@
 
 namespace fwp {
 
-// Fills in a call of type C<float> or C<double>, whichever x, called `name`, is of, and hands it to run(call, a T).
+// Makes a call C<float> or C<double>, by the dtype of x (called `name` in errors), and passes it to run(call, T()).
 template <template <class> class C, class Describe, class Run>
 void with_call(const char* op, const char* name, const Tensor& x, const Describe& describe, const Run& run) {
   check_type(op, name, x.scalar_type());

@@ -1,6 +1,6 @@
-// Queries and keys of a tile, and the Gram matrices of their features. A map that is `grouped`, DPFP, may make its
-// features a group at a time, which stays in the first-level cache: load_grams and what it calls. All else knows nothing
-// of it.
+// Queries and keys of a tile, and the Gram matrices of their features. If a map is `grouped` (DPFP), load_grams may
+// compute features in groups that stay in the first-level cache. Only load_grams and the functions that it calls handle
+// groups.
 #pragma once
 
 #include "instruction_set.h"
@@ -40,7 +40,7 @@ template <class T> struct Grams {
 
   bool is_pad(idx t) const { return fwp::is_pad(c.key_padding_mask, b, t); }
 
-  // The distance from a row to the one in its place in the next chunk, or if there is one chunk, of the next head.
+  // The distance from a row to the same row of the next chunk or, if there is one chunk, of the next head.
   template <class U> idx ahead(const Rows<U>& rows) const {
     if (plan.chunks > 1) return plan.chunk * rows.time;
     if (h + 1 < c.heads) return rows.head;
@@ -63,8 +63,8 @@ template <class T> struct Grams {
            !plan.writes_state && !c.initial_W;
   }
 
-  // Loads both sides and the Gram matrices before scaling, a few features at a time: phi as a whole would leave the
-  // first-level cache and come back.
+  // Loads both sides and computes the Gram matrices before scaling, a few features at a time, because phi as a whole
+  // does not fit into the first-level cache.
   void load_grams(idx targets, idx sources) {
     load_inputs(c, c.k, c.key_padding_mask, b, h, 0, sources, k, buffer);
     load_inputs(c, c.q, Rows<const bool>{}, b, h, 0, targets, q, buffer);

@@ -1,7 +1,8 @@
 // Forward of one head.
 //
-// Time is cut into chunks: one up to longest_chunk positions, as sentences have, several shorter ones beyond. Rows are
-// time, phi is feature-major, and everything is scaled as normalisation and padding ask:
+// Positions are divided into chunks: one if there are at most longest_chunk positions, as in sentences, otherwise
+// several shorter ones. Rows are positions, but those of phi are features. Features are scaled by the normaliser, and
+// by 0 at padding:
 //
 //     P = M o (Q K^T)     M: causal mask, or ones
 //     Y = K W + stril(K K^T) U,  U = beta V - rate Y      delta; rate = beta, or beta / (z.k + eps)
@@ -9,11 +10,12 @@
 //     N = P U + Q W,  out = N or N / (P 1 + Q z + eps)
 //     W <- W + K^T U,  z <- z + K^T 1
 //
-// The gated rule forgets: after t, what was written at s has weight M_ts = beta_s (1 - beta_{s+1}) .. (1 - beta_t) and
-// the state before the chunk left_t = (1 - beta_0) .. (1 - beta_t). M masks P (where all targets read after the chunk,
-// its last row does), and its last row weighs U as it is written to W. Q W and W itself are weighed with left.
-// The gated delta rule forgets by alpha: M_ts = alpha_{s+1} .. alpha_t, left_t = alpha_0 .. alpha_t. Its keys read as
-// late as its queries, so M masks K K^T too, and left weighs K W, in Y and in the denominators alike.
+// Under the gated rule, what was written at s has at t the weight M_ts = beta_s (1 - beta_{s+1}) .. (1 - beta_t), and
+// the state before the chunk has left_t = (1 - beta_0) .. (1 - beta_t). P is multiplied by M; if all targets read after
+// the chunk, each row of P is multiplied by the last row of M. This row also multiplies U when it is written to W, and
+// left multiplies Q W and W itself. Under the gated delta rule, M_ts = alpha_{s+1} .. alpha_t and left_t = alpha_0 ..
+// alpha_t. Its keys read after the decay, as its queries do, so M also multiplies K K^T, and left multiplies K W, both
+// in Y and in the denominators.
 //
 // Where the output is normalised, the accumulator z is kept as one more column of W, and U has a column of ones: "wide"
 // rows of `wide` elements hold d_value numbers and that column, "narrow" is d_value in whole vectors.
@@ -35,7 +37,7 @@ template <class T> struct Head : Grams<T> {
   const bool decays;
   T *M, *U, *Y, *N, *W;  // as above; M is for rules that decay
   T *beta, *rate, *seen, *denominator;
-  T *keep, *left;  // decays: what each position leaves of the one before it, and of W
+  T *keep, *left;  // decays: factor of earlier content at each position; left as above
   const T* ends;  // decays: the last row of M
   T kept;  // decays: the last of left
   T *unmasked_KK = nullptr, *unweighed_Y = nullptr;  // gated_delta's backward: K K^T before M, and K W
@@ -156,7 +158,7 @@ template <class T> struct Head : Grams<T> {
     ends = M + (count > 0 ? count - 1 : 0) * ldp;
   }
 
-  // Turns the state before the chunk, if there is one, in `to` into the state after it. Overwrites U.
+  // Replaces the state before the chunk in `to`, if there is one, by the state after it. Overwrites U.
   void write_chunk(T* to) {
     if (decays) {
       scale_rows(k.tokens, ends, U, plan.wide);
@@ -166,7 +168,7 @@ template <class T> struct Head : Grams<T> {
     write(k, U, to, has_W);
   }
 
-  // to += (features of s)^T what, or = where !add. `what` (wide rows) is scaled with s in place.
+  // to += (features of s)^T what, or = if !add. `what` (wide rows) is scaled with s in place.
   void write(const Side<T>& s, T* what, T* to, bool add) const {
     scale_rows(s.tokens, s.scale, what, plan.wide);
     const idx columns = plan.lone_z ? plan.narrow : plan.wide;
@@ -175,8 +177,8 @@ template <class T> struct Head : Grams<T> {
     if (plan.lone_z) write_z(s, what, to, add);
   }
 
-  // A column that is alone in its vector would cost a product as much as a whole vector of columns. Behind it rows hold
-  // zeros.
+  // Writes z if it is alone in its vector. As part of the product, this one column would cost as much as a whole vector
+  // of columns. The rest of the vector is 0.
   void write_z(const Side<T>& s, const T* what, T* to, bool add) const {
     T column[longest_chunk], found[width<T>];
     for (idx t = 0; t < s.padded; ++t) column[t] = t < s.tokens ? what[t * plan.wide + c.d_value] : T(0);
@@ -195,7 +197,7 @@ template <class T> struct Head : Grams<T> {
   void z_product(const Side<T>& s, const T* from, T* to) const {
     T sums[longest_chunk];
     for (idx t = 0; t < s.padded; t += width<T>) {
-      Vec<T> sum[4] = {};  // several, as with one each addition would wait for the last
+      Vec<T> sum[4] = {};  // several, because with one each addition would wait for the previous one
       idx i = 0;
       for (; i + 4 <= c.d_dot; i += 4)
         for (int r = 0; r < 4; ++r)
@@ -281,7 +283,7 @@ template <class T> struct Head : Grams<T> {
       store_row(row, by, d == 0, c.out.at(b, t0 + t, h), ahead(c.out));
     }
   }
-  // to = by row; or zeros where `zero`, whatever the row holds.
+  // to = by * row; zeros if `zero`, even if the row has NaN or infinity.
   void store_row(const T* row, T by, bool zero, T* to, idx ahead) const {
     if (zero) {
       for (idx j = 0; j < c.d_value; ++j) to[j] = 0;

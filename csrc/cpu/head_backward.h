@@ -9,9 +9,10 @@
 //     dQ = dP K + dN W^T;  dK = dP^T Q + (dKK + dKK^T) K + U dW^T + dY W^T
 //     dV = beta Z;  dbeta = Z.(V - ...);  dW <- dW + Q^T dN + K^T dY
 //
-// For rules that decay, gradients of the running products M and left follow the recursion backwards, without dividing:
-// with keep_t = 1 - beta_t, or alpha_t, and H_t = dM_t + keep_{t+1} H_{t+1}, that of keep_t is H_t.M_{t-1}. It is that
-// of alpha_t; under the gated rule that of beta_t is H_tt less it.
+// For rules that decay, the gradient of keep_t (1 - beta_t or alpha_t) is computed from those of the cumulative
+// products M and left without a division: with H_t = dM_t + keep_{t+1} H_{t+1}, it is H_t.M_{t-1}, plus the same for
+// left. Under the gated delta rule this is the gradient of alpha_t; under the gated rule, that of beta_t is H_tt minus
+// this.
 #pragma once
 
 #include "instruction_set.h"
@@ -90,7 +91,7 @@ template <class T> struct HeadBackward : GradientArrays<T> {
     }
   }
 
-  // Adds to dq, dk and dU what dP of a tile of `count` queries gives.
+  // Adds to dq, dk and dU what follows from dP and dN of a tile of `count` queries.
   FWP_INLINE void gram_backward(idx count) const {
     turn_square(q.padded, k.padded);
     scale_square(dP_t, k.padded, q.padded, k.scale);
@@ -110,7 +111,7 @@ template <class T> struct HeadBackward : GradientArrays<T> {
     }
   }
 
-  // Turns dP from the gradient of P into that of Q K^T, and computes the gradients of M and left.
+  // Converts dP from the gradient of P to that of Q K^T, and computes the gradients of M and left.
   void mask_backward(idx count) {
     for (idx t = 0; t < count; ++t) {
       const T* m = plan.causal ? M + t * ldp : ends;
@@ -127,8 +128,9 @@ template <class T> struct HeadBackward : GradientArrays<T> {
     }
   }
 
-  // Takes gradients through the write of a rule that decays: dW, that of the state after the chunk, reaches K and U by
-  // the weights in `ends`, the state before it by `kept`. Where has_dW, dU and dk hold K dW and U dW^T on entry.
+  // Propagates dW, the gradient of the state after the chunk, through the write of a rule that decays: to K and U with
+  // the weights `ends`, and to the state before the chunk with the factor `kept`. If has_dW, dU and dk contain K dW and
+  // U dW^T on entry.
   void write_decay_backward(idx count) {
     dkept = 0;
     for (idx j = 0; j < k.padded; ++j) dends[j] = 0;
@@ -174,7 +176,7 @@ template <class T> struct HeadBackward : GradientArrays<T> {
     }
   }
 
-  // Takes the complete dU through the solve to V, beta, keys and the state that the chunk started from.
+  // Propagates the complete dU through the triangular solve to V, beta, keys and the state before the chunk.
   void write_backward(idx t0, idx count, bool need_dW) {
     if (!corrects) {
       if (decays) decay_backward(t0, count);
@@ -226,8 +228,8 @@ template <class T> struct HeadBackward : GradientArrays<T> {
     }
   }
 
-  // gated_delta: turns dP from the gradient of M o K K^T into that of K K^T, and dY into that of K W. Adds to the
-  // gradients of M and left.
+  // Under the gated delta rule, converts dP from the gradient of M o K K^T to that of K K^T, and dY to that of K W.
+  // Adds to the gradients of M and left.
   void mask_keys_backward(idx count) {
     for (idx t = 0; t < count; ++t) {
       for (idx j = 0; j < k.padded; j += width<T>) {

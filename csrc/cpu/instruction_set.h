@@ -1,8 +1,8 @@
-// The instruction set that the headers of kernels are compiled for. A source file sets FWP_NAMESPACE, FWP_VECTOR_BYTES and FWP_TILE_ROWS,
-// and FWP_TARGET for the instructions that the compiler may use; then it includes kernels.h. Everything that these
-// headers define is inside that namespace: a function shared with other files could be linked from here and fail on an
-// older processor. So whatever else they need is included here, before the instructions are chosen, and no standard
-// header but those without functions.
+// The instruction set that the headers of kernels are compiled for. A source file sets FWP_NAMESPACE, FWP_VECTOR_BYTES
+// and FWP_TILE_ROWS, and FWP_TARGET for the instructions that the compiler may use; then it includes kernels.h.
+// Everything that these headers define is inside that namespace, because a function shared with other files could be
+// linked from here and fail on an older processor. For the same reason, the other headers that they need are included
+// here, before the instructions are chosen, and only standard headers without functions are used.
 #pragma once
 
 #include <cstddef>

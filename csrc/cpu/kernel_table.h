@@ -13,7 +13,7 @@ namespace fwp {
 template <class T> using RecurrenceCall = RecurrenceFields<T, Rows>;
 template <class T> using LstmCall = LstmFields<T, Rows>;
 
-// Computes one head of one batch row, and owns its scratch, so many numbers of type T, for that time.
+// Computes one head of one batch row; `scratch` returns how many numbers of type T it needs as scratch.
 template <class C, class T> struct HeadKernel {
   std::size_t (*scratch)(const C&);
   void (*run)(const C&, std::ptrdiff_t b, std::ptrdiff_t h, T* scratch);

@@ -5,8 +5,8 @@
 //     i = sigmoid(x^i),  o = sigmoid(x^o),  c <- i * x^u + (1 - i) * c,  h <- o * c
 //
 // At a pad R is only read, and h and c stay for the next position. The forward keeps w, x^u, i, o and c of every
-// position and the last R; the backward goes from the last position to the first and takes w k^T away again, as that of
-// Recurrent does.
+// position and the last R; the backward goes from the last position to the first and subtracts w k^T from R again, as
+// in Recurrent.
 #pragma once
 
 #include "instruction_set.h"

@@ -93,7 +93,7 @@ template <class T, int most = 3, class F> FWP_INLINE void for_column_tiles(idx N
   }
 }
 
-// Which part of B (K x N) is not zero.
+// The part of B (K x N) that is not zero.
 enum class Band { full, upper /* k <= j */, lower /* k >= j */ };
 
 // C = A B, or C += A B. M x K times K x N.
@@ -101,7 +101,7 @@ template <bool Add, Band band = Band::full, class T>
 void product(idx M, idx N, idx K, View<T> A, const T* B, idx ldb, T* C, idx ldc) {
   for_column_tiles<T>(N, [&](auto n, idx j) FWP_INLINE_LAMBDA {
     constexpr int NV = decltype(n)::value;
-    // In a band, the diagonal meets the vectors of a tile one after the other: edge(v) is the first k beside vector v.
+    // In a band, the diagonal crosses the vectors of a tile one after another; it enters vector v at k = edge(v).
     const auto edge = [&](int v) FWP_INLINE_LAMBDA { return j + v * width<T> < K ? j + v * width<T> : K; };
     for_row_tiles(0, M, [&](auto r, idx i) FWP_INLINE_LAMBDA {
       Tile<decltype(r)::value, NV, T> tile;

@@ -3,8 +3,8 @@
 //     u = beta (v - R k),  R <- R + u k^T,  y <- z + R f,  f = softmax of the y before
 //
 // Row i of R in memory belongs to key entry i, as in W. The forward keeps u of every position and the last R. The
-// backward goes from the last position to the first and takes u k^T away again, so it needs one R, and G, the gradient
-// of R. Rows are padded with zeros to whole vectors in scratch.
+// backward goes from the last position to the first and subtracts u k^T from R again, so it needs only one R, and G,
+// the gradient of R. Rows are padded with zeros to whole vectors in scratch.
 #pragma once
 
 #include "instruction_set.h"
@@ -199,8 +199,8 @@ template <class T> struct Recurrent {
     }
   }
 
-  // Goes back over a position, with e the gradient of R f: takes the write out of R, adds to G and df, and puts the
-  // gradients of k, v and beta, zeros at a pad. Takes scratch for 6 vectors.
+  // The backward pass of a position, where e is the gradient of R f: undoes the write to R, adds to G and df, and
+  // stores the gradients of k, v and beta, which are 0 at a pad. Takes scratch for 6 vectors.
   template <class C>
   static void back(const C& c, idx b, idx t, idx h, T* R, T* G, const T* e, const T* f, T* df, T* own, idx D) {
     const idx d = c.d;

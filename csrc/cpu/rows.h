@@ -1,4 +1,4 @@
-// Rows in scratch, padded with zeros to whole vectors: on their way there and back, and sums over them.
+// Rows in scratch, padded with zeros to whole vectors: copies to and from scratch, and sums.
 #pragma once
 
 #include "instruction_set.h"
@@ -8,7 +8,7 @@
 namespace fwp::FWP_NAMESPACE {
 namespace {
 
-// Rows of a head are far apart, but those of the next one follow them: they are asked for while this one is computed.
+// Prefetches the row of the next head, which follows this head's row in memory.
 template <bool ToWrite, class T> FWP_INLINE void expect_row(const T* row, idx d) {
   for (idx i = 0; i < d; i += 64 / idx(sizeof(T))) prefetch<ToWrite>(row + d + i);
 }
@@ -33,7 +33,7 @@ template <class T> FWP_INLINE T dot(const T* x, const T* y, idx D) {
   return sum_of_lanes<T>(total);
 }
 
-// The same of rows that are not padded.
+// The same for rows that are not padded.
 template <class T> FWP_INLINE T dot_unpadded(const T* x, const T* y, idx n) {
   const idx whole = n / width<T> * width<T>;
   T total = dot(x, y, whole);
@@ -41,8 +41,8 @@ template <class T> FWP_INLINE T dot_unpadded(const T* x, const T* y, idx n) {
   return total;
 }
 
-// The columns of a matrix are gone through a few vectors at a time, which stay in registers: f(first, Int<C>) is called
-// for groups of C vectors, and then of fewer.
+// Divides the columns of a matrix into groups of vectors that fit into registers: calls f(first, Int<C>) for groups of
+// C vectors, and then of fewer.
 template <class T, int C = 4, class F> FWP_INLINE void for_groups(idx D, F f, idx i = 0) {
   for (; i + C * width<T> <= D; i += C * width<T>) f(i, Int<C>{});
   if constexpr (C > 1) for_groups<T, C / 2>(D, f, i);

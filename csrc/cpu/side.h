@@ -13,20 +13,20 @@ namespace {
 template <class T> struct Side {
   idx tokens, padded;  // padded: whole vectors
   idx ld;  // of x and phi
-  T* x;  // what features and their backward need of the inputs: [base_rows][ld]
+  T* x;  // inputs from which features and gradients are computed: [base_rows][ld]
   T* phi;  // [d_dot][ld], not normalised
-  idx ahead = 0;  // from a row of inputs to the one that is loaded next in its place, which is asked for early
-  T* scale;  // [padded]: phi * scale is what the rule sees; 0 for keys that are padding and behind the end
+  idx ahead = 0;  // distance from a row of inputs to the next one to prefetch
+  T* scale;  // [padded]: phi * scale enters the rule; 0 at padding and after the last token
 };
 
-// Distance of rows: whole vectors, but no multiple of 256 bytes from there on: such rows would share few cache sets.
+// The distance of rows: whole vectors, but not a multiple of 256 bytes, because such rows would share few cache sets.
 template <class T> idx row_distance(idx tokens) {
   const idx padded = round_up(tokens, width<T>);
   return padded * sizeof(T) >= 256 && padded * sizeof(T) % 256 == 0 ? padded + width<T> : padded;
 }
 
-// put(d, x_d of tokens t0 + t .. t0 + t + lanes) for all d, 0 behind `count` and for padding. `buffer`: width x
-// round_up(d_key) elements. `ahead` as in Side.
+// Calls put(d, x_d of tokens t0 + t .. t0 + t + lanes) for all d; x is 0 beyond `count` and at padding. `buffer`: width
+// x round_up(d_key) elements. `ahead` as in Side.
 template <class T, class F>
 FWP_INLINE void load_transposed(const Rows<const T>& rows, idx b, idx h, idx t0, idx t, idx count, idx d_key,
                                 const Rows<const bool>& key_padding_mask, idx ahead, T* buffer, F put) {
@@ -42,7 +42,7 @@ FWP_INLINE void load_transposed(const Rows<const T>& rows, idx b, idx h, idx t0,
       for_columns(from + first, rows.time, [&](auto i, Vec<T> column) FWP_INLINE_LAMBDA { put(first + i, column); });
     }
   if (first == d_key) return;
-  // Rows that end within a vector, or tokens that are not there: through a copy filled up with zeros.
+  // Rows that end within a vector, and vectors with absent tokens, are loaded from a copy that is filled up with zeros.
   const idx columns = round_up(d_key, lanes);
   for (idx i = 0; i < lanes; ++i) {
     const bool there = t + i < count && !is_pad(key_padding_mask, b, t0 + t + i);

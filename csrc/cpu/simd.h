@@ -42,8 +42,9 @@ template <class T> FWP_INLINE Vec<T> load(const T* p) {
   return *reinterpret_cast<const typename Lanes<T>::unaligned*>(p);
 }
 template <class T> FWP_INLINE void store(T* p, Vec<T> x) { *reinterpret_cast<typename Lanes<T>::unaligned*>(p) = x; }
-// Asks early for a cache line: the rows of one head are short and far apart, which the processor does not foresee. To
-// the second level, because rows that are a multiple of 4096 bytes apart share few sets of the first.
+// Prefetches a cache line, because the rows of one head are short and far apart, which the processor's own prefetcher
+// does not foresee. The line goes to the second-level cache, because rows that are a multiple of 4096 bytes apart share
+// few sets of the first.
 template <bool ToWrite, class T> FWP_INLINE void prefetch(const T* p) { __builtin_prefetch(p, ToWrite ? 1 : 0, 2); }
 template <class T> FWP_INLINE Vec<T> splat(T x) { return x - Vec<T>{}; }  // x - 0 is x for every x, -0 included
 

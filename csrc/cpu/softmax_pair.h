@@ -11,14 +11,14 @@ namespace {
 template <class T> struct SoftmaxPair {
   static constexpr idx lanes = width<T>;
 
-  // f(first number of a vector, how many of its lanes, the last ones, were not in the vector before): the last vector
-  // of a row reaches back, so that nothing beyond the row is read or written.
+  // Calls f(first number of a vector, number of new lanes). The last vector of a row begins early enough to end with
+  // the row, so only its last lanes are new.
   template <class F> static FWP_INLINE void for_vectors(idx n, F f) {
     idx i = 0;
     for (; i + lanes <= n; i += lanes) f(i, lanes);
     if (i < n) f(n - lanes, n - i);
   }
-  // The lanes not seen before, which are the last ones, and zeros.
+  // Keeps the new lanes, which are the last ones, and sets the others to 0.
   static FWP_INLINE Vec<T> only_new(Vec<T> x, idx fresh) {
     if (fresh == lanes) return x;
     typedef typename Lanes<T>::ints ints;

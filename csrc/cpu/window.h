@@ -150,7 +150,7 @@ template <class T> struct Window {
       const Weights found = weigh(at, t);
       const idx first = at.first(t), count = at.count(t);
       const T share = found.total == 0 ? T(0) : T(1) / found.total;
-      // x is the gradient of the numerator; the denominator's is minus what y has in its direction.
+      // x is the gradient of the numerator; that of the denominator is -x.y.
       fetch_row(at.x, c.grad_out.at(b, t, h), c.d, at.D);
       for (idx i = 0; i < at.D; ++i) at.x[i] *= share;
       products(at.x, at.V + first * at.D, count, at.D, at.de);

@@ -11,7 +11,7 @@ namespace {
 
 // Calls put(i, a[i] b[i]) for rows of one vector each; returns their sum.
 template <class T, class F> FWP_INLINE Vec<T> rolled_products(const T* a, const T* b, idx ld, idx count, F put) {
-  Vec<T> sum{}, odd{};  // two sums, as with one each addition would wait for the last
+  Vec<T> sum{}, odd{};  // two sums, because with one each addition would wait for the previous one
   idx i = 0;
   for (; i + 2 <= count; i += 2, a += 2 * ld, b += 2 * ld) {
     const Vec<T> y = load(a) * load(b), z = load(a + ld) * load(b + ld);

@@ -1,15 +1,18 @@
-// phi for one instruction set: what every map defines, and the maps that are a function of one number.
+// phi for one instruction set: the functions that every map defines, and the maps that are a function of one number.
 //
-//     base_rows(d_key)              rows of what features and gradient need of the inputs (Side::x)
-//     take(c, s, each)              through each(put(d, at, inputs d of a vector of tokens, sum of features)): Side::x
-//                                   and, if they take one input each, features with their sum
-//     features(c, s)                the others, with their sum in Side::scale
-//     gradient(c, s, t, shift, df, dx)  for a vector of tokens: from df, the gradient of the scaled features, and what
-//                                   normalising them takes off, `shift`, to dx (larger of base_rows and d_key rows)
-//     finish_gradient(c, s, df, dx) what remains to do for all tokens at once
-//     grouped                       rows(c, s, j, first, count, put) gives a few features at a time, see dpfp.h
-//     Cache                         what decoding keeps of a key: KeptFeatures, or a type with the same functions
-//     decode(d, from, f)            features of a token, a row in padded blocks (see decode.h); their sum, if needed
+//     base_rows(d_key)              the number of rows of Side::x, from which features and gradients are computed
+//     take(c, s, each)              stores loaded inputs in Side::x; a map that is a function of one number stores its
+//                                   features, and adds them up. each(put) calls put(d, at, x, sum) with inputs d of
+//                                   a vector of tokens, their place and the sum of the tokens' features
+//     features(c, s)                computes the features of all other maps, with their sum in Side::scale
+//     gradient(c, s, t, shift, df, dx)  for a vector of tokens, computes dx from df, the gradient of scaled features;
+//                                   `shift` is what their normalisation subtracts from df. dx has base_rows or d_key
+//                                   rows, whichever is more
+//     finish_gradient(c, s, df, dx) completes dx for all tokens
+//     grouped                       true if rows(c, s, j, first, count, put) computes a few features at a time (dpfp.h)
+//     Cache                         the keys in the cache of decoding: KeptFeatures, or a type with the same functions
+//     decode(d, from, f)            computes the features of a token, a row in padded blocks (decode.h); returns their
+//                                   sum, if needed
 //
 // The arithmetic must not depend on the number of tokens in a tile.
 #pragma once
@@ -48,7 +51,7 @@ struct KeptFeatures {
   template <class D, class T> static void keep(const D& d, const T*, const T* features, T, T* kept) {
     for (idx i = 0; i < d.used; ++i) kept[i] = features[i];
   }
-  // Multiplies what it can of the positions p .. end with N queries by itself; returns where it stopped.
+  // May multiply some of the positions p .. end with N queries in its own way; returns the first position that is left.
   template <int N, class D, class T> static FWP_INLINE idx multiply(D&, const T*, idx p, idx, idx) { return p; }
   // sum[k][n] += products of position first + k with query n
   template <int N, int K, class D, class T>
@@ -66,7 +69,7 @@ struct KeptFeatures {
       for (int k = 0; k < K; ++k)
         for (int n = 0; n < N; ++n) sum[k][n][0] += d.keys[first + k][i] * f[n * query_size + i];
   }
-  // Features of what was kept.
+  // Computes the features of a cached key.
   template <class D, class T> static void features(const D& d, const T* kept, T* f) {
     for (idx i = 0; i < d.used; ++i) f[i] = kept[i];
   }
