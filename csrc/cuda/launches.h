@@ -1,4 +1,4 @@
-// The launches that serve long sentences: what they leave for each other, and their order. No torch header.
+// The launches for long sentences: their workspace and their order. No torch header.
 #pragma once
 
 #include <type_traits>
@@ -7,7 +7,7 @@
 
 namespace fwp::gpu {
 
-// Lays out what launches leave for each other, of the call's group of heads; returns its bytes.
+// Lays out the workspace of the call's group of heads; returns its size in bytes.
 inline int64_t lay(Call& c, char* base, bool backward) {
   int64_t used = 0;
   const auto take = [&](auto*& pointer, int64_t rows, int64_t columns) {
@@ -56,7 +56,7 @@ struct Launches {
     if (!error) error = run(step, call, stream);
     return *this;
   }
-  // In a backward, everything up to the gradients of numerators and denominators, and what they give to what was written.
+  // In a backward pass, `outputs` computes the gradients of numerators and denominators, and dU from them.
   void forward() {
     const int values = first_slice(call), end = walk_slices_of(call);
     then(run_rows, Stage::rows);

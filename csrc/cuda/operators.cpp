@@ -11,13 +11,14 @@
 namespace fwp::gpu {
 namespace {
 
-// Heads are worked on in groups of equal size. A group has up to eight heads for each multiprocessor where blocks are
-// small, else four; half as many, as long as large_bytes do not hold their workspace, but at least one, unless not even
-// most_bytes hold it. It has more heads if cached_bytes hold the workspace of more.
+// Heads are processed in groups of equal size. A group has up to eight heads per multiprocessor if blocks are small,
+// else four. This number is halved while its workspace is larger than large_bytes, down to one head per multiprocessor,
+// and further only while it is larger than most_bytes. A group has more heads if their workspace fits into
+// cached_bytes.
 constexpr int64_t cached_bytes = 64 << 20, large_bytes = 1 << 30, most_bytes = int64_t(4) << 30;
 
-// Whether one launch serves the call: no states, few tokens, maps that it makes itself, rows of whole 16 bytes, and no
-// more shared memory than every device gives. Gradients of DPFP go back through up to two neighbours.
+// Returns true if one launch can serve the call: no states, few tokens, a map that the kernel computes itself, rows of
+// multiples of 16 bytes, little shared memory and, for the backward pass of DPFP, nu of at most 2.
 bool short_serves(const Call& c, bool backward) {
   constexpr int most_bytes = 99 * 1024, most_backward_nu = 2;
   const int most = backward ? most_backward_tokens : most_forward_tokens;

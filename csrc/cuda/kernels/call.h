@@ -1,4 +1,4 @@
-// One call of the operator as plain pointers: what host code hands to the kernels. No torch header, no CUDA.
+// One call of the operator as plain pointers, which host code passes to the kernels. No torch header, no CUDA.
 #pragma once
 
 #include <cstdint>
@@ -18,17 +18,16 @@ template <class V> struct Rows {
   int aligned;  // rows begin at multiples of 16 bytes and are whole multiples of 8 elements
 };
 
-// Operands of matrix products: halves, and for each block of 16 x 16 of them the power of two that they have to be
-// multiplied with.
+// Operands of matrix products: halves, and for each block of 16 x 16 the power of two by which they are multiplied.
 struct Halves {
   uint16_t* numbers;
   float* powers;
 };
 
-constexpr int chunk = 64;  // tokens, features or columns of values that a block of threads works on at a time
+constexpr int chunk = 64;  // tokens, features or columns of values that a block of threads processes at once
 
 // Shapes: fwp_fairseq/ops/fast_weights.py. States and their gradients are contiguous floats: W (B, H, d_dot, d_value)
-// and, where the output is normalised, z (B, H, d_dot). A pointer is null where a tensor is not given or not wanted.
+// and, where the output is normalised, z (B, H, d_dot). A pointer is null if its tensor is not given or not needed.
 struct Call {
   Rule rule;
   Map map;
@@ -53,25 +52,25 @@ struct Call {
   Rows<float> grad_beta, grad_alpha;
   float *grad_initial_W, *grad_initial_z;
 
-  // What launches leave for each other, of `group` heads from first_head on (numbered b H + h): `lay` in launches.h.
-  // All are matrices of whole 16s of rows and columns. Columns of values come after those of z (first_value), of which
-  // two count, which are equal.
+  // The workspace through which launches communicate (`lay` in launches.h), for the `group` heads from first_head on,
+  // numbered b H + h. Its matrices have multiples of 16 rows and columns. The columns of values, from first_value on,
+  // follow those of z, of which only the first two are used; they are equal.
   int first_head, group;
-  int slice, slices;  // of columns, that this launch works on: the first and how many
-  int split_walk;  // whether a tile of features has a block of the walk: where heads are few and nothing is corrected
-  int walk_width;  // values of a slice of the walks, which are narrow where heads are few
-  Halves x_q, x_k;  // (length, inputs): what features are made of, by token in the head's order
-  float* x_scales;  // under DPFP, by what x of rows of queries, then of keys, is multiplied to normalise features
+  int slice, slices;  // the first slice of columns that this launch processes, and how many
+  int split_walk;  // whether the walk has a block per tile of features: for few heads, if the rule does not correct
+  int walk_width;  // values in a slice of the walks; fewer if there are few heads
+  Halves x_q, x_k;  // (length, inputs): inputs of features, tokens in the head's order
+  float* x_scales;  // under DPFP, the factors of x that normalise features; queries, then keys
   Halves inverse;  // (chunks, 64, 64): T of each chunk
   Halves written;  // (length, columns): U
   Halves states;  // (chunks, features, columns): W and z before each chunk
-  float* carried;  // (features, columns): the same, or its gradient, where a walk is
-  float *rates, *norms;  // (length): by what old values are multiplied, and what they were divided by, inverted
-  // Of the backward: the gradients of numerators and denominators, of R or where nothing is corrected U, of states after
-  // each chunk ..
+  float* carried;  // (features, columns): the present state of a walk, or its gradient
+  float *rates, *norms;  // (length): factors of old values, and the inverses of their denominators
+  // Backward: the gradients of numerators and denominators; dR or, if the rule does not correct, dU; those of states
+  // after each chunk; ..
   Halves grad_read, grad_rows, grad_states;
-  float *grad_written, *grad_x_q, *grad_x_k;  // .. of U before the walk back, of what features are made of ..
-  float *grad_norms, *grad_decay;  // .. of the keys' denominators, of decays (chunks, 64, 65)
+  float *grad_written, *grad_x_q, *grad_x_k;  // .. dU before walk_back, those of the inputs of features; ..
+  float *grad_norms, *grad_decay;  // .. those of the keys' denominators, and of decays (chunks, 64, 65)
 };
 
 constexpr int chunks_of(const Call& c) { return c.sources > 0 ? (c.sources + chunk - 1) / chunk : 1; }
@@ -80,31 +79,32 @@ constexpr int key_rows(const Call& c) { return c.sources > 0 ? round_up(c.source
 constexpr int query_rows(const Call& c) { return round_up(c.targets, 16); }
 
 constexpr bool is_dpfp(const Call& c) { return c.map == Map::dpfp; }
-// Under DPFP features are made where they are used (dpfp.cuh), in parts of 32 columns, each of two groups of 8 inputs or of
-// two j: parts of one j or two, and of all.
+// Under DPFP, features are computed where they are used (dpfp.cuh), in parts of 32 columns. A part has one group of 8
+// inputs and two j if nu is even, else two groups and one j.
 constexpr int groups_of(const Call& c) { return (c.d_key + 7) >> 3; }
-constexpr int before_x(const Call& c) { return round_up(c.nu, 8); }  // numbers that stand before those of x
+constexpr int before_x(const Call& c) { return round_up(c.nu, 8); }  // numbers stored before x_0
 constexpr int parts_of_j(const Call& c) { return c.nu % 2 == 0 ? groups_of(c) : (groups_of(c) + 1) >> 1; }
 constexpr int parts_of(const Call& c) { return parts_of_j(c) * (c.nu % 2 == 0 ? c.nu >> 1 : c.nu); }
 constexpr int features_of(const Call& c) { return is_dpfp(c) ? 32 * parts_of(c) : round_up(c.d_dot, 16); }
-// Numbers that the features of a token are made of: under DPFP x with what stands before it, else the features.
+// How many inputs the features of a token have: under DPFP x and the numbers before it, else the features themselves.
 constexpr int inputs_of(const Call& c) { return is_dpfp(c) ? before_x(c) + 8 * groups_of(c) : features_of(c); }
 constexpr int feature_tiles_of(const Call& c) { return (features_of(c) + chunk - 1) / chunk; }
 constexpr int first_value(const Call& c) { return c.normalize_output ? 16 : 0; }
 constexpr int columns_of(const Call& c) { return first_value(c) + round_up(c.d_value, 16); }
-// Slices of columns: that of z, if there is one, and then one for every 64 values.
+// Slices of columns: one for z, if there is a z, and then one for every 64 values.
 constexpr int first_slice(const Call& c) { return c.normalize_output ? 1 : 0; }
 constexpr int slices_of(const Call& c) { return first_slice(c) + (c.d_value + chunk - 1) / chunk; }
 constexpr int walk_slices_of(const Call& c) { return first_slice(c) + (c.d_value + c.walk_width - 1) / c.walk_width; }
 
-// Blocks of the walk for each slice: where nothing is corrected, features of a state do not depend on each other.
+// Blocks of the walk for each slice: if the rule does not correct, the features of a state do not depend on each other.
 constexpr int walks_of(const Call& c) { return c.split_walk ? feature_tiles_of(c) : 1; }
-// Blocks of outputs for each head. Where queries of several chunks give to what the same keys wrote, one adds it up.
+// Blocks of `outputs` for each head. If several chunks of queries contribute to the gradient of the same U, one block
+// adds it up.
 constexpr int outputs_of(const Call& c) {
   return c.grad_out.data && !c.causal && query_chunks_of(c) > 1 ? 1 : query_chunks_of(c);
 }
-// Rows of a block's tiles, and half the number of its threads: 32 where no more tokens and no states are needed, so that
-// twice as many blocks are at work.
+// Rows of a block's tiles, which are half as many as its threads: 32 if there are no more tokens and no states, so that
+// twice as many blocks run at once.
 constexpr int block_rows(const Call& c) {
   const bool states = c.initial_W || c.W || c.grad_W || decays(c.rule);
   return !states && key_rows(c) <= 32 && query_rows(c) <= 32 ? 32 : chunk;
@@ -112,8 +112,8 @@ constexpr int block_rows(const Call& c) {
 // Whether the gradient of z depends on that of keys, see backward.cuh.
 constexpr bool z_comes_last(const Call& c) { return corrects(c.rule) && c.normalize_output; }
 
-// The steps of a forward and of a backward, in the sources of instances/. `stream` is a cudaStream_t. They return null,
-// or what is wrong.
+// The steps of a forward and of a backward pass, in the sources of instances/. `stream` is a cudaStream_t. They return
+// null or an error message.
 enum class Stage { rows, rows_back, walk, keys, outputs, walk_back, chunks_back };
 const char* run_rows(Stage step, const Call& call, void* stream);
 const char* run_forward(Stage step, const Call& call, void* stream);
@@ -129,6 +129,6 @@ const char* run_short(const Call& call, void* stream);
 int bytes_of_short(const Call& call);
 int bytes_of_rows(const Call& call);  // of shared memory of a block, the most of all steps
 int bytes_of_block(const Call& call);
-const char* missing_code();  // why the device has no code of the kernels, or null
+const char* missing_code();  // the reason why the device cannot run the kernels, or null
 
 }  // namespace fwp::gpu

@@ -1,4 +1,5 @@
-// One call of the decoding operators as plain pointers: what host code hands to the kernels. No torch header, no CUDA.
+// One call of the decoding operators as plain pointers, which host code passes to the kernels. No torch header, no
+// CUDA.
 #pragma once
 
 #include "call.h"
@@ -33,7 +34,7 @@ struct DecodeCall {
   float *new_W, *new_z;  // fold
 };
 
-// `stream` is a cudaStream_t. Null, or what is wrong.
+// `stream` is a cudaStream_t. Returns null or an error message.
 const char* start_decode(const DecodeCall& call, void* stream);
 const char* start_fold(const DecodeCall& call, void* stream);
 int decode_bytes(const DecodeCall& call);  // of shared memory of a block

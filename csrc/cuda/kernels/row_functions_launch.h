@@ -1,4 +1,4 @@
-// The functions of rows as a host function: what other code includes. No torch header, no CUDA.
+// The host function that computes functions of rows. No torch header, no CUDA.
 #pragma once
 
 #include <algorithm>
@@ -16,7 +16,7 @@ struct RowFunctionCall {
   int backward;
   std::int64_t rows, n;
   float eps;
-  int blocks;  // a warp that has done its row goes on with the one that is as many rows further as there are warps
+  int blocks;  // each warp has every n-th row, if there are n warps
   int dims;    // that number the rows, the innermost first
   RowDim dim[most_row_dims];
   const float *x, *beside;
@@ -28,7 +28,7 @@ inline int row_blocks(std::int64_t rows) {
   return static_cast<int>(std::min<std::int64_t>((rows + row_warps - 1) / row_warps, 1 << 20));
 }
 
-// `stream` is a cudaStream_t. Returns null, or what is wrong.
+// `stream` is a cudaStream_t. Returns null or an error message.
 const char* launch_row_function(const RowFunctionCall& call, void* stream);
 
 }  // namespace fwp::gpu

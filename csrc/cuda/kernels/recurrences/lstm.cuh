@@ -5,11 +5,11 @@
 //     i = sigmoid(x^i),  o = sigmoid(x^o),  c <- i * x^u + (1 - i) * c,  h <- o * c
 //
 // At a pad R is only read, and h and c stay for the next position. The forward keeps w, x^u, i, o and c of every
-// position and the last R. Three R and the gradients of three R would not fit into the registers of a block, but only R
-// is needed to go back from one position to the one before: the gradients of x follow from those of h and c, and that
-// of f is the sum of R^g^T dx^g. So the backward is two kernels. The first one goes back with the three R of a head,
-// taking w k^T away again, and leaves the gradients of x, which are those of z. Given these, gates have nothing more to
-// do with one another: the second one is in lstm_gate.cuh.
+// position and the last R. Three R and their gradients would not fit into the registers of a block, so the backward
+// pass has two kernels. To go back by one position, only R is needed: the gradients of x follow from those of h and c,
+// and that of f is the sum of R^g^T dx^g. The first kernel goes back with the three R of a head, subtracts w k^T again,
+// and stores the gradients of x, which are also those of z. With these, the gates do not depend on each other, and the
+// second kernel, in lstm_gate.cuh, processes each gate by itself.
 #pragma once
 
 #include "recurrent_block.cuh"
@@ -18,15 +18,15 @@ namespace fwp::gpu {
 
 constexpr int lstm_gates = 3;
 
-// How many columns of each gate's matrix a lane has, in eights: three matrices of 128 x 128 leave more registers for
-// the rest where few threads hold them.
+// How many times 8 columns of each gate's matrix a lane has. With three matrices of 128 x 128, fewer threads leave more
+// registers for everything else.
 template <int N> constexpr int lstm_parts = N > 2 ? 2 : 1;
 template <int N> constexpr int lstm_threads = recurrent_threads<N> / lstm_parts<N>;
 template <int N> FWP_BOTH int lstm_warps(const RecurrenceCall& c) {
   return (recurrent_warps(c) + lstm_parts<N> - 1) / lstm_parts<N>;
 }
 
-// A block serves a head, with the matrices of its three gates: every warp has the same columns of all of them.
+// A block processes a head, with the matrices of its three gates; each warp has the same columns of all three.
 template <int N> struct Lstm : RecurrentBlock<N> {
   typedef RecurrentBlock<N> Base;
   using Base::at, Base::carried, Base::d, Base::fetch, Base::head, Base::is_pad, Base::rows, Base::warp, Base::warps;
@@ -37,14 +37,14 @@ template <int N> struct Lstm : RecurrentBlock<N> {
 
   FWP_DEVICE explicit Lstm(const LstmCall& call) : Base(call, warp_index(), lstm_warps<N>(call)), c(call) {}
 
-  // h of two positions in turn: a warp may be a position ahead of those that still take up the last one.
+  // h of two positions in turn, because a warp can be one position ahead of warps that still read the previous h.
   static FWP_BOTH int forward_bytes(const RecurrenceCall&) { return 2 * rows * int(sizeof(float)); }
-  // Gradients of f, of each warp and added up.
+  // Gradients of f: each warp's part, and their sum.
   static FWP_BOTH int backward_bytes(const RecurrenceCall& c) {
     return (lstm_warps<N>(c) + 1) * rows * int(sizeof(float));
   }
 
-  // The block as the warp of one part of the columns sees it.
+  // The block for one part of this warp's columns.
   FWP_DEVICE Base part(int p) const { return Base(c, warp + p * warps, warps); }
   FWP_DEVICE int of_gate(int g) const { return g * int(c.heads) + head; }
   FWP_DEVICE int64_t matrix(int g) const { return (this->b * gates * c.heads + of_gate(g)) * d * d; }
@@ -61,7 +61,7 @@ template <int N> struct Lstm : RecurrentBlock<N> {
       if (const Base own = part(p); own.stores()) to[own.column] = x[p];
   }
 
-  // f of the h that begins at `from`. Null: zero.
+  // f of the h at `from`, which is 0 if `from` is null.
   FWP_DEVICE void feed(float (&f)[N], const float* from) const {
     float h[N];
     fetch(h, from);
@@ -112,7 +112,7 @@ template <int N> struct Lstm : RecurrentBlock<N> {
     }
     FWP_UNROLL (int g = 0; g < gates; ++g)
       FWP_UNROLL (int p = 0; p < parts; ++p) part(p).put_matrix(c.R, R[g][p], matrix(g));
-    // The last h is read again from where this thread put it.
+    // The last h is read again from where this thread stored it.
     int64_t last = c.length;
     this->go_before(c.length, last);
     const float* const h = last >= 0 ? at(c.out, last) : carried(c.initial_y);

@@ -1,14 +1,14 @@
-// The second half of the backward of the Delta LSTM's recurrence (lstm.cuh): given dx, the gradients of x of every
-// position, each gate by itself goes back once more with its R and G, the gradient of R, for the gradients of k, v,
-// beta and the first R. At each position G <- G + dx f^T, and then back through w = beta (v - R k), R <- R + w k^T as
-// in RecurrentBlock.
+// The second half of the backward pass of the Delta LSTM (lstm.cuh). From dx, the gradients of x at every position, it
+// computes those of k, v, beta and the first R: it goes back once more, separately for each gate, with its R and G, the
+// gradient of R. At each position G <- G + dx f^T, and then back through w = beta (v - R k), R <- R + w k^T as in
+// RecurrentBlock.
 #pragma once
 
 #include "lstm.cuh"
 
 namespace fwp::gpu {
 
-// A block serves one gate of a head: `heads` of its call are those of all gates, 3 H.
+// A block processes one gate of a head; `heads` of its call is 3 H, the heads of all gates.
 template <int N> struct LstmGate : RecurrentBlock<N> {
   typedef RecurrentBlock<N> Base;
   using Base::at, Base::b, Base::column, Base::d, Base::fetch, Base::fetch_column, Base::head, Base::is_pad, Base::lane,
@@ -18,7 +18,7 @@ template <int N> struct LstmGate : RecurrentBlock<N> {
 
   FWP_DEVICE explicit LstmGate(const LstmCall& call) : Base(call), c(call) {}
 
-  // Gradients of the key and of beta, of each warp: of two positions in turn, as in the forward.
+  // Each warp's parts of the gradients of the key and of beta, of two positions in turn, as in the forward pass.
   static FWP_BOTH int backward_bytes(const RecurrenceCall& c) {
     return 2 * recurrent_warps(c) * (rows + 1) * int(sizeof(float));
   }

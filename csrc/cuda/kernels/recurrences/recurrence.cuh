@@ -2,8 +2,8 @@
 //
 //     u = beta (v - R k),  R <- R + u k^T,  y <- z + R f,  f = softmax of the y before
 //
-// The forward keeps u of every position and the last R. The backward goes from the last position to the first and takes
-// u k^T away again, so it needs one R, and G, the gradient of R.
+// The forward keeps u of every position and the last R. The backward goes from the last position to the first and
+// subtracts u k^T from R again, so it needs only one R, and G, the gradient of R.
 #pragma once
 
 #include "recurrent_block.cuh"
@@ -18,13 +18,14 @@ template <int N> struct Recurrence : RecurrentBlock<N> {
 
   using Base::Base;
 
-  // What is read, of two positions in turn: a warp may be a position ahead of those that still take up the last one.
+  // Outputs of two positions in turn, because a warp can be one position ahead of warps that still read the previous
+  // output.
   static FWP_BOTH int forward_bytes(const RecurrenceCall&) { return 2 * rows * int(sizeof(float)); }
   static FWP_BOTH int backward_bytes(const RecurrenceCall& c) {
     return ((2 * recurrent_warps(c) + 1) * rows + recurrent_warps(c)) * int(sizeof(float));
   }
 
-  // What a position is given, loaded when the position begins and not ahead of it.
+  // The inputs of a position, loaded when the position begins and not earlier.
   struct Given {
     float k[N], v = 0, beta = 0, z = 0;
     bool pad;

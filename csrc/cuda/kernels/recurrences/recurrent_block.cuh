@@ -1,10 +1,10 @@
-// What the recurrences' kernels are made of. A block serves one head of a batch row, with its matrices in registers: a
-// warp has 8 columns, a lane the rows i = lane, lane + 32, .. of them, N in all. So sums over a column stay within a
-// warp, and threads meet only where numbers of a column become numbers of a row: when what is read is fed back, and in
-// the backward, whose sums over rows go through all warps.
+// The parts of the kernels of recurrences. A block of threads processes one head of a batch row, with its matrices in
+// registers: each warp has 8 columns, and each lane N of their rows, i = lane, lane + 32, .. Sums over a column stay
+// within a warp. Warps exchange data only when a vector over columns becomes a vector over rows: when the output is fed
+// back, and in the backward pass, where sums over columns involve all warps.
 //
-// A vector over rows, x[N], is held by every warp. Of a vector over columns a lane has that of its column, number
-// 8 warp + lane % 8. What lies beyond d is 0.
+// Every warp has all numbers of a vector over rows, x[N]. Of a vector over columns, each lane has the number of its
+// column, 8 warp + lane % 8. Numbers beyond d are 0.
 #pragma once
 
 #include "../device.cuh"
@@ -17,7 +17,7 @@ constexpr int warp_columns = 8;
 FWP_DEVICE float sigmoid(float x) { return 1 / (1 + exponential(-x)); }
 
 FWP_BOTH int recurrent_warps(const RecurrenceCall& c) { return (int(c.d) + warp_columns - 1) / warp_columns; }
-// The most threads of a block with N rows a lane.
+// The largest number of threads of a block with N rows per lane.
 template <int N> constexpr int recurrent_threads = 32 * (32 * N / warp_columns);
 
 template <int N> struct RecurrentBlock {
@@ -26,11 +26,11 @@ template <int N> struct RecurrentBlock {
 
   const RecurrenceCall& c;
   const int lane, warp, warps, d, column, head;
-  const int64_t b, matrix;  // matrix: where those of this head begin
+  const int64_t b, matrix;  // matrix: the offset of this head's matrices
 
   FWP_DEVICE explicit RecurrentBlock(const RecurrenceCall& call)
       : RecurrentBlock(call, warp_index(), recurrent_warps(call)) {}
-  // Of a block with so many warps: as warp number `warp` sees it, which has the columns 8 warp, ...
+  // For warp number `warp` of a block with `warps` warps; it has the columns from 8 warp on.
   FWP_DEVICE RecurrentBlock(const RecurrenceCall& call, int warp, int warps)
       : c(call), lane(thread_index() % 32), warp(warp), warps(warps), d(int(call.d)),
         column(warp_columns * warp + lane % warp_columns), head(block_index() % int(call.heads)),
@@ -41,7 +41,7 @@ template <int N> struct RecurrentBlock {
     return x.data + b * x.batch + t * x.time + head * x.head;
   }
   FWP_DEVICE bool is_pad(int64_t t) const { return c.key_padding_mask.data && *at(c.key_padding_mask, t); }
-  // Whether this lane is the one that stores its column's number.
+  // True for the lane that stores the number of its column.
   FWP_DEVICE bool stores() const { return lane < warp_columns && column < d; }
 
   FWP_DEVICE void fetch(float (&x)[N], const float* from) const {
@@ -62,7 +62,7 @@ template <int N> struct RecurrentBlock {
   }
   FWP_DEVICE void put_matrix(float* to, const Matrix& R) const { put_matrix(to, R, matrix); }
   FWP_DEVICE void put_matrix(float* to, const Matrix& R, int64_t matrix) const {
-    // Places are made anew: those of fetch_matrix would take registers from one end of the kernel to the other.
+    // The addresses are computed again, because those of fetch_matrix would occupy registers during the whole kernel.
     const int first = kept(warp_columns * warp), left = d - first;
     to += matrix + lane * d + first;
     FWP_UNROLL (int r = 0; r < N; ++r, to += 32 * d)
@@ -72,10 +72,10 @@ template <int N> struct RecurrentBlock {
       }
   }
 
-  // Where the vector of this head begins that is carried from call to call.
+  // The address of this head's vector in a state that is passed from call to call.
   template <class V> FWP_DEVICE V* carried(V* x) const { return x ? x + int64_t(block_index()) * d : nullptr; }
 
-  // Over all rows.
+  // The sum over all rows.
   FWP_DEVICE float sum(const float (&x)[N]) const {
     float total = 0;
     FWP_UNROLL (int r = 0; r < N; ++r) total += x[r];
@@ -96,8 +96,8 @@ template <int N> struct RecurrentBlock {
     FWP_UNROLL (int r = 0; r < N; ++r) f[r] *= share;
   }
 
-  // The sums over all lanes of 8 numbers each; this lane gets that of its column. A lane hands half of its numbers
-  // to another one and goes on with the others.
+  // Adds up 8 numbers, one for each column, over all lanes; each lane gets the sum of its column. In each step, a lane
+  // passes half of its numbers to another lane and keeps the others.
   FWP_DEVICE float column_sums(float (&x)[warp_columns]) const {
     FWP_UNROLL (int half = warp_columns / 2; half > 0; half /= 2) {
       const bool upper = lane & half;
@@ -109,11 +109,11 @@ template <int N> struct RecurrentBlock {
     x[0] += shuffle_xor(x[0], 8);
     return x[0] + shuffle_xor(x[0], 16);
   }
-  // The numbers of the warp's columns, for every lane.
+  // Gives every lane the numbers of all of the warp's columns.
   FWP_DEVICE void spread(float (&x)[warp_columns], float own) const {
     FWP_UNROLL (int e = 0; e < warp_columns; ++e) x[e] = shuffle(own, e);
   }
-  // From a vector over rows, which every warp has, to its number of this lane's column.
+  // Returns the entry of a vector over rows whose index is this lane's column.
   FWP_DEVICE float of_column(const float (&x)[N]) const {
     float own = x[0];
     FWP_UNROLL (int r = 1; r < N; ++r) own = warp * warp_columns / 32 == r ? x[r] : own;
@@ -150,7 +150,7 @@ template <int N> struct RecurrentBlock {
     FWP_UNROLL (int r = 0; r < N; ++r)
       FWP_UNROLL (int e = 0; e < warp_columns; ++e) to[r] += R[r][e] * g[e];
   }
-  // Of y = R x: with g the gradient of y, G += g x^T, and this warp's part of dx = R^T g.
+  // The backward pass of y = R x, where g is the gradient of y: G += g x^T, and this warp's part of dx = R^T g.
   FWP_DEVICE void read_back(const Matrix& R, Matrix& G, const float (&x)[N], const float (&g)[warp_columns],
                             float (&dx)[N]) const {
     FWP_UNROLL (int r = 0; r < N; ++r) {
@@ -161,7 +161,7 @@ template <int N> struct RecurrentBlock {
       }
     }
   }
-  // Of write: R before it is R - u k^T, and with g = G k
+  // The backward pass of `write`: R before the write is R - u k^T, and with g = G k
   //
   //     dv = beta g (returned),  dbeta = g.(v - R k),  dk = G^T u - R^T dv,  G <- G - dv k^T
   //
@@ -193,8 +193,8 @@ template <int N> struct RecurrentBlock {
     return own;
   }
 
-  // Adds up, in `sums` (rows), the vectors over rows that the warps have put into `parts` (warps x rows). All threads
-  // take part; barriers before and after it are the caller's.
+  // Adds up the vectors over rows that the warps have put into `parts` (warps x rows), in `sums` (rows). Run by all
+  // threads; the caller needs a barrier before and after it.
   FWP_DEVICE void add_up(const float* parts, float* sums) const {
     FWP_ROLLED (int i = thread_index(); i < d; i += 32 * warps) {
       float total = 0;
@@ -202,7 +202,7 @@ template <int N> struct RecurrentBlock {
       sums[i] = total;
     }
   }
-  // The sum of one number of each warp.
+  // The sum of one number from each warp.
   FWP_DEVICE float sum_of_warps(const float* parts) const {
     float total = 0;
     FWP_ROLLED (int w = 0; w < warps; ++w) total += parts[w];
