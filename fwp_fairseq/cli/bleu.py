@@ -33,6 +33,10 @@ from .errors import CommandError, UsageError, refuse_below
 from .significance import paired
 
 _THEIRS = re.compile(r"metrics|confidence|width|(bleu|chrf|ter|confidence|paired)_.*")
+_MEANING = """\
+p is the probability of a difference at least as large if both systems were equally good. It is computed from the
+sentences of this test set, and says nothing about trainings with other seeds. The smallest possible p is {:.4f}
+({:,} samples)."""
 
 
 def add_arguments(parser) -> None:
@@ -99,6 +103,8 @@ def _compare(args, systems: dict[str, list[str]], references: list[str]) -> None
     Color.ENABLE_COLORS = False
     args.format = "json" if args.json else "text"
     print_results_table(results, signatures, args)
+    if not args.json:
+        print(_MEANING.format(1 / (samples + 1), samples))
 
 
 def _check(args) -> None:

@@ -10,8 +10,9 @@ consecutive lines into passages of at most N words; an empty line ends a passage
 give the same command again. Flags after -- are passed to fairseq-train and override the settings chosen here. Every
 command is printed before it runs.
 
---baseline also trains fairseq's Transformer (softmax attention) of the same size, with the same data and settings, in
-the folder `baseline` in --out, and compares BLEU with a paired test.
+--baseline also trains a softmax Transformer of the same size, with the same data and settings, in the folder `baseline`
+in --out, and compares BLEU with a paired test. It is fairseq's own, with sinusoidal positions, or, with --baseline
+softmax-rotary, one with rotary positions in the self-attention of encoder and decoder.
 """
 
 import argparse
@@ -26,6 +27,7 @@ from ..kinds import hyphens
 from ..options import OPTIONS, SITES
 from ..text import duration, printable
 from . import Parser, bleu_tokenizer, commands
+from .baseline import BASELINES, caveat, folder_in, model_flags, refuse_other
 from .commands import fwp, say, tool
 from .corpus import Corpus
 from .errors import CommandError, UsageError, refuse_below
@@ -40,7 +42,6 @@ _OWN = ("--arch", "--save-dir", "--no-save", "--source-lang", "--target-lang", "
 _OWN_LETTERS = ("-a", "-s", "-t")  # architecture and languages, which may follow without a space
 _FEW_UPDATES = 50  # whose time need not be known before
 ATTENTION = [f"--fwp-{hyphens(name)}" for name in (*OPTIONS, *SITES)]
-BASELINE = "baseline"
 
 
 def add_arguments(parser) -> None:
@@ -68,7 +69,11 @@ def add_arguments(parser) -> None:
         "--finetune-from", type=Path, metavar="MODEL",
         help="fine-tune this checkpoint, which may come from fwp convert, or the one in this folder",
     )  # fmt: skip
-    parser.add_argument("--baseline", action="store_true", help="also train fairseq's Transformer, and compare")
+    parser.add_argument(
+        "--baseline", nargs="?", const="softmax", choices=BASELINES,
+        help="also train softmax attention, and compare: fairseq's Transformer (softmax, which is the default), or one "
+        "with rotary positions",
+    )  # fmt: skip
     bleu_tokenizer.add_argument(parser)
     parser.add_argument("--cpu", action="store_true", help="use the CPU even if there is a GPU")
     parser.add_argument("flags", nargs="*", metavar="-- FLAG", help="flags for fairseq-train")
@@ -77,7 +82,8 @@ def add_arguments(parser) -> None:
 def lengths_of(words: list[str]) -> argparse.Namespace:
     """Returns the limits that a command of fairseq-train sets; if it repeats a flag, the last one counts."""
     parser = Parser(add_help=False, allow_abbrev=False)
-    names = ("--max-source-positions", "--max-target-positions", "--max-tokens", "--max-update", "--max-epoch")
+    names = ["--max-source-positions", "--max-target-positions", "--max-tokens"]
+    names += ["--max-update", "--max-epoch", "--patience"]
     for flag in names:
         parser.add_argument(flag, type=int, default=0)
     return parser.parse_known_args(words)[0]
@@ -89,6 +95,7 @@ class Training:
 
     folder: Path
     words: list[str]
+    planned: int = 0  # updates that fit the corpus
 
     @property
     def checkpoints(self) -> Path:
@@ -116,16 +123,16 @@ class Training:
         say(f"the time is over: {progress.updates:,} of {lengths.max_update:,} updates were made")
         return progress.updates
 
+    def updates(self) -> tuple[int | None, bool]:
+        """Returns the updates made so far, None if no checkpoint tells, and whether --patience ended the training."""
+        from .checkpoint import load
 
-def _softmax(arch: str) -> list[str]:
-    """Returns the flags of fairseq's Transformer of an architecture's size, as this plugin builds it."""
-    from fairseq.models import ARCH_MODEL_NAME_REGISTRY
-
-    if ARCH_MODEL_NAME_REGISTRY[arch] != "fwp_transformer":
-        raise UsageError(f"--baseline beside --arch {arch}: expected an architecture of this plugin")
-    if not arch.startswith("fwp_"):  # named for its attention; all of these are big
-        arch = "fwp_transformer_vaswani_wmt_en_de_big"
-    return ["--arch", arch.removesuffix("_hybrid"), "--fwp-feature-map", "softmax"]
+        last = self.checkpoints / "checkpoint_last.pt"
+        if not last.is_file():
+            return None, False
+        state = load(last, mmap=True)
+        waited = state["extra_state"].get("early_stopping", {}).get("num_runs", 0)
+        return state["optimizer_history"][-1]["num_updates"], 0 < lengths_of(self.words).patience <= waited
 
 
 def _check_architecture(args) -> None:
@@ -137,7 +144,7 @@ def _check_architecture(args) -> None:
         what = "does not translate" if args.arch in ARCH_MODEL_REGISTRY else "is unknown"
         raise UsageError(f"--arch {args.arch} {what}; expected a translation model, as `fwp archs` lists them")
     if args.baseline and args.arch:
-        _softmax(args.arch)
+        model_flags(args.baseline, args.arch)
 
 
 def _check(args) -> None:
@@ -188,6 +195,8 @@ def run(args) -> int:
     with locked(out, busy):
         prepared = Prepared(corpus, data)
         _refuse_other_data(out, prepared)
+        if args.baseline:
+            refuse_other(args.baseline, out)
         with nullcontext() if data == out else locked(data, wait):
             vocabulary = beginning and vocabulary_of(beginning[0], beginning[1], corpus.languages)
             prepared.make(args.vocabulary, vocabulary, "--out" if data == out else "--data", say)
@@ -275,11 +284,12 @@ def _trainings(args, prepared: Prepared, out: Path, beginning) -> list[Training]
     if seconds:
         time = f"about {duration(updates * seconds)}, {seconds:.2f} s an update, of each training"
     say(f"  updates   {updates:,} of at most {lengths.max_tokens:,} tokens{shortened}\n  time      {time}")
-    trainings = [Training(out, command)]
+    trainings = [Training(out, command, recipe.updates)]
     if args.baseline:
-        folder = _made(out / BASELINE, "--out")
-        softmax = _softmax(args.arch or recipe.arch())
-        trainings.append(Training(folder, words(folder, softmax, without(args.flags, ATTENTION), updates)))
+        folder = _made(folder_in(out), "--out")
+        softmax = model_flags(args.baseline, args.arch or recipe.arch())
+        command = words(folder, softmax, without(args.flags, ATTENTION), updates)
+        trainings.append(Training(folder, command, recipe.updates))
     return trainings
 
 
@@ -332,6 +342,13 @@ def _score(args, corpus: Corpus, out: Path, training: Training) -> None:
         commands.run(*fwp("translate", training.checkpoints, *cpu), stdin=sources, stdout=translations)
 
 
+def _say_caveat(trainings: list[Training]) -> None:
+    """Says if the trainings are too short to show which model is better; those that --patience ended are not."""
+    updates = [made for made, ended_early in (training.updates() for training in trainings) if not ended_early]
+    if None not in updates and (text := caveat(updates, trainings[0].planned)):
+        say(text)
+
+
 def _conclude(args, corpus: Corpus, out: Path, trainings: list[Training]) -> None:
     """Scores the translations, compares them, draws the curves, and says what can be done with the model."""
     from .translator import checkpoint_in
@@ -344,6 +361,7 @@ def _conclude(args, corpus: Corpus, out: Path, trainings: list[Training]) -> Non
     if len(trainings) > 1:
         pair = ["--hypotheses", *reversed(hypotheses), "--references", target, *tokenizer]
         commands.run(*fwp("bleu", *pair, "--metrics", "bleu", "chrf", "--paired-bs"))
+        _say_caveat(trainings)
     table = fwp("table", "--results", out, "--references", target, *tokenizer)
     try:
         commands.run(*table, "--axis", "updates", "--plot", out / "curve.svg")

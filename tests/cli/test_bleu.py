@@ -141,6 +141,17 @@ def test_paired_tests_are_sacrebleu_s(fwp, systems, tmp_path, kind, samples, met
     assert values[0] is None and values[1] < 0.05
 
 
+@pytest.mark.parametrize("kind, samples, least", [("bs", 1000, "0.0010"), ("ar", 19, "0.0500")])
+def test_a_paired_test_says_what_p_is_about(fwp, systems, kind, samples, least):
+    worse, better, references = systems
+    words = ("bleu", "--references", references, "--hypotheses", better, worse)
+    words += (f"--paired-{kind}", f"--paired-{kind}-n", samples)
+    said = " ".join(fwp(*words).out.split())
+    assert "says nothing about trainings with other seeds" in said
+    assert f"The smallest possible p is {least} ({samples:,} samples)." in said
+    json.loads(fwp(*words, "--json").out)
+
+
 def test_compound_split_is_the_recipe_called_by_hand(fwp, systems, tmp_path):
     """The recipe is Moses's tokenizer, sed to split hyphens, and BLEU without further tokenising."""
     worse, _, references = systems

@@ -30,11 +30,13 @@ def test_a_baseline_shared_data_and_a_training_that_goes_on_from_a_converted_mod
     for folder in (out, out / "baseline"):
         assert len((folder / "translations.de").read_text().splitlines()) == 5
         assert "'dropout': 0.2" in (folder / "train.log").read_text()
-    assert "Baseline:" in said and "p = " in said
+    assert "Baseline:" in said and "p = " in said and "Both trainings made 2 of the 1,000 updates planned" in said
     (row,) = re.findall(r"\| baseline .*", said)
     assert "fwp_transformer_tiny |" in re.sub(" +", " ", row) and "softmax" in row
     assert (out / "curve.svg").read_text().count("<svg") == 1 and "\ntable        fwp table --results" in said
 
+    other = run(tools, texts, *shared, "--baseline", "softmax-rotary", "--max-update", 3)
+    assert other.status == 2 and "holds --baseline softmax; expected another --out" in other.err
     elsewhere = run(tools, texts, "--max-update", 3)
     assert elsewhere.status == 2 and not (out / "prepared.json").exists(), elsewhere.out
     assert f"holds a training with --data {data}; expected that or another --out" in elsewhere.err

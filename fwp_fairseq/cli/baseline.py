@@ -1,0 +1,57 @@
+"""The softmax Transformer that ``fwp train --baseline`` trains beside a model, and what the comparison says."""
+
+from pathlib import Path
+
+from ..checkpoint_content import section
+from ..text import printable
+from .errors import UsageError
+
+# The flags of each baseline, beside --fwp-feature-map softmax.
+BASELINES = {
+    "softmax": [],
+    "softmax-rotary": ["--fwp-encoder", "softmax-rotary", "--fwp-decoder", "softmax-rotary"],
+}
+
+
+def folder_in(out: Path) -> Path:
+    return out / "baseline"
+
+
+def model_flags(baseline: str, arch: str) -> list[str]:
+    """Returns the flags of the baseline of an architecture's size. Raises UsageError if the plugin has none."""
+    from fairseq.models import ARCH_MODEL_NAME_REGISTRY
+
+    if ARCH_MODEL_NAME_REGISTRY[arch] != "fwp_transformer":
+        raise UsageError(f"--baseline beside --arch {arch}: expected an architecture of this plugin")
+    if not arch.startswith("fwp_"):  # named for its attention; all of these are big
+        arch = "fwp_transformer_vaswani_wmt_en_de_big"
+    return ["--arch", arch.removesuffix("_hybrid"), "--fwp-feature-map", "softmax", *BASELINES[baseline]]
+
+
+def refuse_other(baseline: str, out: Path) -> None:
+    """Raises UsageError if ``out`` holds a training of another baseline, before the first model is trained on."""
+    from .checkpoint import load
+
+    last = folder_in(out) / "checkpoints/checkpoint_last.pt"
+    if not last.is_file():
+        return
+    theirs = str(section(load(last, mmap=True), "model").get("fwp_decoder") or "softmax")
+    if theirs != baseline:
+        raise UsageError(
+            f"--baseline {baseline}: --out {out} holds --baseline {printable(theirs)}; expected another --out"
+        )
+
+
+def caveat(updates: list[int], planned: int) -> str | None:
+    """Returns a sentence about trainings that made fewer updates than planned; None if there are none."""
+    if all(made >= planned for made in updates):
+        return None
+    made = (
+        f"Both trainings made {updates[0]:,}"
+        if len(set(updates)) == 1
+        else (f"The trainings made {' and '.join(format(made, ',') for made in updates)}")
+    )
+    return (
+        f"{made} of the {planned:,} updates planned for so many words: this compares how fast they learn, not how good "
+        "they become."
+    )
