@@ -4,8 +4,9 @@ import os
 import random
 import shlex
 import subprocess
-import sys
 from pathlib import Path
+
+import pytest
 
 from scripts.experiments.by_site.recipe import PRESETS
 from tests.pages import ROOT, command
@@ -19,9 +20,9 @@ COMPARE = command(
 ROW = COMPARE.partition("--rows ")[2].split()[0].replace(",", "+")  # in the names of folders
 
 
-def compare(out, *arguments):
+def compare(python, out, *arguments):
     """The page's command with runs of this folder; the arguments win."""
-    words = [sys.executable, *shlex.split(COMPARE)[1:], "--out", str(out), *map(str, arguments)]
+    words = [python, *shlex.split(COMPARE)[1:], "--out", str(out), *map(str, arguments)]
     return subprocess.run(words, cwd=ROOT, env=os.environ | {"OMP_NUM_THREADS": "1"}, capture_output=True, text=True)
 
 
@@ -30,7 +31,8 @@ def write(path: Path, lines):
     path.write_text("".join(f"{line}\n" for line in lines))
 
 
-def test_a_worse_system_is_found(tmp_path):
+@pytest.mark.slow
+def test_a_worse_system_is_found(tmp_path, forked_python):
     draw = random.Random(1)
     reference = [" ".join(draw.choices(WORDS, k=12)) for _ in range(200)]
     write(tmp_path / "data" / PRESETS["sites"].reference, reference)
@@ -40,11 +42,11 @@ def test_a_worse_system_is_found(tmp_path):
         spoilt = [" ".join(reversed(line.split())) for line in reference]
         lines = [spoilt[n] if n % every == first else line for n, line in enumerate(reference)]
         write(tmp_path / run / "generate/generate-test.txt", [f"D-{n}\t-1.0\t{line}" for n, line in enumerate(lines)])
-    done = compare(tmp_path)
+    done = compare(forked_python.program, tmp_path)
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()
     assert [line.partition(":")[0].replace(",", "+") for line in lines] == [f"{ROW}-seed{seed}" for seed in (1, 2, 3)]
     worse, same, _ = (float(line.rsplit("= ")[-1]) for line in lines)
     assert worse < 0.01 and same > 0.1
-    done = compare(tmp_path, "--seeds", 4)
+    done = compare(forked_python.program, tmp_path, "--seeds", 4)
     assert done.returncode == 1 and "--rows softmax --seeds 4 makes it" in done.stderr

@@ -3,7 +3,6 @@
 import re
 import shlex
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -46,9 +45,9 @@ def test_out_is_relative_to_the_callers_folder(tmp_path, monkeypatch):
 
 
 @pytest.mark.slow
-def test_the_quick_start_runs_what_users_run(tmp_path):
+def test_the_quick_start_runs_what_users_run(tmp_path, forked_python):
     """Really, with few lines and updates; called again, it prepares and converts nothing else."""
-    command = [sys.executable, "-m", "scripts.quickstart", "--smoke", "--cpu", "--out", str(tmp_path)]
+    command = [forked_python.program, "-m", "scripts.quickstart", "--smoke", "--cpu", "--out", str(tmp_path)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=900)
     assert done.returncode == 0, done.stderr[-3000:]
     run = re.findall(r"^\$ (?:echo .*\| ?\n?\$ )?fwp (\w+)", done.stdout, re.M)

@@ -74,10 +74,10 @@ sys.exit(main(sys.argv[1:]))
 
 
 @pytest.mark.slow
-def test_runs_that_failed_are_named_at_the_end_and_the_others_recorded(tmp_path):
+def test_runs_that_failed_are_named_at_the_end_and_the_others_recorded(tmp_path, forked_python):
     (tmp_path / "elu-seed1").write_text("a file in the place of the folder")
     rows = ["--rows", "elu", "recurrent-delta", "--seeds", "1"]
-    command = [sys.executable, "-m", "scripts.experiments", "state_tracking", *rows, "--out", tmp_path]
+    command = [forked_python.program, "-m", "scripts.experiments", "state_tracking", *rows, "--out", tmp_path]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 1 and "elu-seed1: FAILED, the other runs go on" in done.stdout
     assert done.stderr.endswith("error: 1 of 2 runs failed: elu-seed1\n")
