@@ -126,7 +126,7 @@ class SiteAttention(FairseqAttention, MemoryAttention):
         return self.memory("write", *self.writes(key), key_padding_mask=key_padding_mask, rows=rows)
 
     def _of_heads(self, weights: Tensor | None) -> Tensor | None:
-        """Transposes weights (B, H, T, S) to (H, B, T, S); in training, replaces smaller ones by 1e-6."""
+        """Transposes weights (B, H, T, S) to (H, B, T, S); in training, replaces those below 1e-6 by 1e-6."""
         if weights is None:
             return None
         if self.training:

@@ -20,7 +20,7 @@ Results equal those of the operators in :mod:`.fast_weights` up to rounding. Ste
 library does not support a site, attention decodes with those operators instead, and each hypothesis has its own state.
 
 Hypotheses find what they read through two index tables: position j of hypothesis r is in row ``ancestors[r, j]`` of the
-block, and the state is in row ``rows[r]``, as is a source, which several hypotheses may share. Reordering hypotheses
+block, and row ``rows[r]`` is that of its state, or of a source that several hypotheses share. Reordering hypotheses
 only permutes these tables.
 """
 

@@ -11,8 +11,8 @@ Delta LSTM, where each gate g = u, i, o has a matrix R^g that is written like R 
     c_t = sigmoid(x^i_t) * x^u_t + (1 - sigmoid(x^i_t)) * c_{t-1}
     h_t = sigmoid(x^o_t) * c_t
 
-Padding writes nothing and is not fed back: R, y, h and c stay as they are for the next position. The output that
-is returned for a padded position follows these equations with R_t = R_{t-1}.
+Padding writes nothing and is not fed back: R, y, h and c stay as they are for the next position. The output that is
+returned for a padded position follows these equations with R_t = R_{t-1}.
 
 There are two implementations. ``reference`` is a loop over time in PyTorch, for any dtype and device; for the backward
 pass, autograd keeps the matrices of every position. ``native`` is the compiled loop, for CPUs and, in float32 and for d
