@@ -31,15 +31,21 @@ examples:
   scripts/quickstart.sh
   scripts/quickstart.sh --prepare           only the environment and the texts
   scripts/quickstart.sh --texts corpus --source en --target de --out runs/en-de
-                                            texts of your own, by `fwp train`, which has other options
+                                            texts of your own, by `fwp train`; its options, such as
+                                            --baseline --minutes 20, may follow (`fwp train --help`)
 
 environment variables: FWP_DATA (folder with multi30k/, default ../shared/data; without it the data is downloaded),
 OMP_NUM_THREADS (default: all cores, 8 at most), and those of scripts/environment.sh."""
 
 
+_USAGE = f"""\
+[--prepare] [--smoke] [--cpu] [--out DIR] [--help]
+       {PROGRAM} --texts DIR --source LANGUAGE --target LANGUAGE --out DIR [OPTIONS OF FWP TRAIN]"""
+
+
 def parse(argv: list[str]) -> argparse.Namespace:
     """Parses the options; quickstart.sh calls this before anything is installed."""
-    parser = Parser(PROGRAM, DESCRIPTION, "", "[--prepare] [--smoke] [--cpu] [--out DIR] [--help]", epilog=EPILOG)
+    parser = Parser(PROGRAM, DESCRIPTION, "", _USAGE, epilog=EPILOG)
     parser.add_argument("--prepare", action="store_true", help="prepare the texts, and train nothing")
     parser.add_argument("--smoke", action="store_true", help="a few lines and updates, to see that everything runs")
     parser.add_argument("--cpu", action="store_true", help="do not use a GPU")

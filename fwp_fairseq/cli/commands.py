@@ -1,6 +1,7 @@
 """The commands that fwp train runs, each printed before it runs."""
 
 import shlex
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -56,6 +57,14 @@ def tool(name: str, *words: object) -> list[object]:
 
 def fwp(*words: object) -> list[object]:
     return [sys.executable, "-m", "fwp_fairseq", *words]
+
+
+def called() -> str:
+    """Returns the word by which a shell finds ``fwp``: its name if that is on the PATH, else as it was called."""
+    if shutil.which("fwp"):
+        return "fwp"
+    program = sys.argv[0]
+    return shlex.quote(program) if Path(program).name == "fwp" else f"{shlex.quote(sys.executable)} -m fwp_fairseq"
 
 
 def follow(words: list[str], log, progress: Progress) -> int:

@@ -28,7 +28,7 @@ from ..options import OPTIONS, SITES
 from ..text import duration, printable
 from . import Parser, bleu_tokenizer, commands
 from .baseline import BASELINES, caveat, folder_in, model_flags, refuse_other
-from .commands import fwp, say, tool
+from .commands import called, fwp, say, tool
 from .corpus import Corpus
 from .errors import CommandError, UsageError, refuse_below
 from .paragraphs import add_passage
@@ -368,13 +368,28 @@ def _conclude(args, corpus: Corpus, out: Path, trainings: list[Training]) -> Non
     except CommandError as error:  # the model is there all the same
         say(f"no {out / 'curve.svg'}: {error}")
     document = "" if args.passage is None else f" --document --passage {args.passage}"
-    checkpoints = trainings[0].checkpoints
+    checkpoints, name = trainings[0].checkpoints, called()
+    comparison = ""
+    if args.finetune_from:
+        pair = [
+            "--hypotheses",
+            f"CONTROL/translations.{args.target}",
+            hypotheses[0],
+            "--references",
+            target,
+            *tokenizer,
+        ]
+        comparison = (
+            f"\ncomparison   {name} {shlex.join(map(str, ['bleu', *pair, '--paired-bs']))}"
+            "\n             (CONTROL is a training of as many updates to compare with: docs/conversion.md)"
+        )
     say(
         f"\nmodel        {checkpoint_in(checkpoints)}"
-        f"\ntranslation  fwp translate {shlex.quote(str(checkpoints))}{document} < FILE"
-        f"\nscores       {shlex.join(['fwp', *map(str, score[3:])])}"
-        f"\ntable        {shlex.join(['fwp', *map(str, table[3:])])}"
-        f"\ncurve        {out / 'curve.svg'}"
+        f"\ntranslation  {name} translate {shlex.quote(str(checkpoints))}{document} < FILE"
+        f"\nscores       {name} {shlex.join(map(str, score[3:]))}"
+        f"{comparison}"
+        f"\ntable        {name} {shlex.join(map(str, table[3:]))}"
+        f"\ncurve        {out / 'curve.svg'} (as .png: the table with --axis updates --plot curve.png)"
         "\nto go on     the same command with -- --patience N, if that ended it, or with a larger "
         f"{'--minutes' if args.minutes else '--max-update'}\n"
     )

@@ -6,6 +6,7 @@ import pytest
 
 from fwp_fairseq import __version__
 from fwp_fairseq.cli import COMMANDS
+from fwp_fairseq.cli.commands import called
 
 
 def test_overview_names_every_command(fwp):
@@ -82,3 +83,15 @@ def test_a_process_in_the_background_can_be_stopped(tmp_path):
     with open(tmp_path / "lines", "w"):  # opened once the command reads it
         running.terminate()
         assert (running.communicate(timeout=60), running.returncode) == ((None, "fwp: stopped\n"), 130)
+
+
+def test_commands_to_copy_begin_as_fwp_was_called(monkeypatch, tmp_path):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    for program, name in (
+        ("my env/bin/fwp", "'my env/bin/fwp'"),
+        ("x/__main__.py", f"{sys.executable} -m fwp_fairseq"),
+    ):
+        monkeypatch.setattr(sys, "argv", [program, "train"])
+        assert called() == name
+    (tmp_path / "fwp").touch(mode=0o755)
+    assert called() == "fwp"

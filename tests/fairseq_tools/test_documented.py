@@ -61,6 +61,20 @@ def test_own_texts_in_a_checkout(tools, texts):
     assert done.out.rpartition("--max-update\n")[2].count("\n") == 2  # an empty line, and the translation
 
 
+def test_conversion_of_own_texts(tools, texts):
+    """With few updates; the control makes as many as the converted model."""
+    code = block("docs/conversion.md", "fwp train --texts corpus").replace("--target de", "--target de --cpu")
+    assert code.count(" --finetune-from ") == 2
+    done = tools.shell(code.replace("--target de --cpu", "--target de --cpu --max-update 2"), texts)
+    assert "hedgehog-window" in done.out and "p = " in done.out.rpartition("BLEU (")[2]
+    for name in ("fast", "further"):
+        assert len((texts / name / "translations.de").read_text().splitlines()) == 5
+        state = torch.load(texts / name / "checkpoints/checkpoint_last.pt", weights_only=True)
+        assert state["optimizer_history"][-1]["num_updates"] == 2
+    control = f"fwp bleu --hypotheses CONTROL/translations.de {texts}/fast/translations.de --references"
+    assert f"\ncomparison   {control} " in done.out
+
+
 def test_the_training_of_the_first_screen(tools, folder):
     line = command("README.md", "fairseq-train data-bin")
     flags = "--optimizer adam --max-tokens 2500 --max-update 2 --save-dir checkpoints"

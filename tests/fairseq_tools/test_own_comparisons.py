@@ -33,7 +33,7 @@ def test_a_baseline_shared_data_and_a_training_that_goes_on_from_a_converted_mod
     assert "Baseline:" in said and "p = " in said and "Both trainings made 2 of the 1,000 updates planned" in said
     (row,) = re.findall(r"\| baseline .*", said)
     assert "fwp_transformer_tiny |" in re.sub(" +", " ", row) and "softmax" in row
-    assert (out / "curve.svg").read_text().count("<svg") == 1 and "\ntable        fwp table --results" in said
+    assert (out / "curve.svg").read_text().count("<svg") == 1 and "fwp table --results" in said
 
     other = run(tools, texts, *shared, "--baseline", "softmax-rotary", "--max-update", 3)
     assert other.status == 2 and "holds --baseline softmax; expected another --out" in other.err

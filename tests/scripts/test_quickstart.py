@@ -11,6 +11,7 @@ from scripts.common import process, program
 from scripts.common.commands import as_run, flags_of, printed
 from scripts.data import corpus
 from scripts.experiments.quickstart import rows
+from scripts.quickstart import parse
 from scripts.translation import commands as translation
 from scripts.translation.commands import TranslationRun
 from tests.pages import ROOT
@@ -42,6 +43,14 @@ def test_out_is_relative_to_the_callers_folder(tmp_path, monkeypatch):
     monkeypatch.setenv("FWP_CALLER_FOLDER", str(tmp_path / "inside"))
     assert program.from_root(Path("x")) == Path("inside/x")
     assert program.from_root(Path("../../x")) == tmp_path.parent / "x"
+
+
+def test_help_says_how_own_texts_are_trained_on(capsys):
+    with pytest.raises(SystemExit):
+        parse(["--help"])
+    said = capsys.readouterr().out
+    assert "--texts DIR --source LANGUAGE --target LANGUAGE --out DIR" in said.partition("\n\n")[0]
+    assert "--baseline --minutes 20" in said
 
 
 @pytest.mark.slow
