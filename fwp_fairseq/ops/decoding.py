@@ -19,9 +19,9 @@ therefore stays bounded for outputs of any length. :func:`longest_block` gives t
 Results equal those of the operators in :mod:`.fast_weights` up to rounding. Steps and folding are compiled. If the
 library does not support a site, attention decodes with those operators instead, and each hypothesis has its own state.
 
-Hypotheses find what they read through two index tables: position j of hypothesis r is in row ``ancestors[r, j]`` of the
-block, and row ``rows[r]`` is that of its state, or of a source that several hypotheses share. Reordering hypotheses
-only permutes these tables.
+Two index tables say where hypothesis r reads: its position j is in row ``ancestors[r, j]`` of the block, and its state
+is in row ``rows[r]``. If several hypotheses share a source, ``rows[r]`` is the row of that source. Reordering
+hypotheses only rearranges these tables.
 """
 
 from dataclasses import dataclass, replace

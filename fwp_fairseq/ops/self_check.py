@@ -88,7 +88,7 @@ def _rule(rule: Rule, length: int, device: str, dtype: torch.dtype) -> float:
 
 
 def _decoding(rule: Rule, device: str, dtype: torch.dtype) -> float:
-    """Compares steps of one position each, more than a block holds, so that it is folded once."""
+    """Compares the outputs of 40 steps of one position each; the block, which is shorter, is folded once."""
     phi, x, normalizers = build_feature_map("elu", D_KEY), inputs(rule, 40, device), (rule in CORRECTING, True)
     expected, _ = getattr(fast_weights, f"{rule}_rule")(
         *x, feature_map=phi, normalize_features=normalizers[0], normalize_output=True, backend="chunked"
