@@ -5,7 +5,8 @@
 The table has one row for each save-dir of fairseq-train in the folders, at any depth. The command reads the checkpoint,
 the logs (*.log in the save-dir, next to checkpoints/, or named after it), and the output of fairseq-generate
 (generate-*.txt, gen*.out) or, with --references, the translations.* of `fwp train`. Trainings that differ only in the
-seed share a row.
+seed share a row. Updates of a fine-tuned model are those since it was loaded from another checkpoint. Columns without a
+value in any row are only in csv.
 """
 
 from dataclasses import replace
@@ -59,15 +60,21 @@ def write_plot(path: Path, plot) -> None:
     write_atomically(path, draw(plot, path.suffix[1:]))
 
 
-def show(args, name: str, table, records: list[dict]) -> None:
-    """Prints and draws the table, as the arguments say. Raises ValueError if a record lacks a field."""
+def show(args, name: str, table, records: list[dict], hide_empty: bool = False) -> None:
+    """Prints and draws the table, as the arguments say; ``hide_empty`` leaves columns without any value out.
+
+    Raises ValueError if a record lacks a field.
+    """
     from ..tables.render import FORMATS
     from ..tables.table import grid, run_rows
 
     try:
         for path in args.plot or ():
             write_plot(path, table.plot(run_rows(table, name, records)))
-        print(FORMATS[args.format](grid(table, name, records)))
+        made = grid(table, name, records)
+        if hide_empty and args.format != "csv":  # whose columns programs expect
+            made = made.without_empty_columns()
+        print(FORMATS[args.format](made))
     except ImportError as error:
         raise CommandError(f"{error}; pip install matplotlib tabulate") from None
 
@@ -86,7 +93,7 @@ def run(args) -> int:
         raise CommandError(f"--results {' '.join(map(str, args.results))}: expected save-dirs of fairseq-train in it")
     try:
         drawn = partial(TRAININGS.plot, axis=args.axis)
-        show(args, "trainings", replace(TRAININGS, plot=drawn), records)
+        show(args, "trainings", replace(TRAININGS, plot=drawn), records, hide_empty=True)
     except ValueError as error:
         raise CommandError(error) from None
     return 0

@@ -46,7 +46,10 @@ def _score(path: Path, test: TestSet) -> dict | None:
         print(f"{error}; not scored", file=sys.stderr)
         return None
     if len(hypotheses) != len(references):  # translations of another test set
-        print(f"{path}: {len(hypotheses)} translations of {len(references)} references, not scored", file=sys.stderr)
+        print(
+            f"{path}: {len(hypotheses)} translations of {len(references)} references, another test set, not scored",
+            file=sys.stderr,
+        )
         return None
     score = metric.corpus_score(hypotheses, [references]).score
     return {

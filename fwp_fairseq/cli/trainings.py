@@ -99,11 +99,15 @@ def _fields_of_checkpoint(state: dict, data: str | None) -> dict:
     recipe = {part: {n: v for n, v in cfg.get(part, {}).items() if n not in others} for part in _RECIPE}
     recipe["data"] = data or section(state, "task").get("data")
     model_of_line = {name: _WIDTH.sub("", str(x)) for name, x in recipe["model"].items() if "d_dot" not in name}
+    fine_tuned = bool(cfg.get("checkpoint", {}).get("finetune_from_model"))
+    if fine_tuned:
+        recipe["fine_tuned"] = True
     seconds, best = extra.get("previous_training_time"), extra.get("best")
     metric = cfg.get("checkpoint", {}).get("best_checkpoint_metric")
     seed, updates = cfg.get("common", {}).get("seed"), history[-1].get("num_updates")
     return {
         "arch": _shown(architecture(model), model),
+        "fine_tuned": fine_tuned,
         "seed": None if seed is None else int(seed),
         "updates": None if updates is None else int(updates),
         "parameters": _parameters(model, state["model"]),
@@ -149,7 +153,7 @@ def _parameters(options: dict, model: dict) -> int:
 def _attention(options: dict, parameters: dict) -> dict:
     """Returns the kinds of attention, separated by slashes if sites differ; fairseq's own models have softmax.
 
-    The width of the features stands apart if all sites have the same attention.
+    The width of the features stands apart if all sites that have features have the same.
     """
     from ..kinds import Attention
     from ..models import attention_flags
@@ -157,11 +161,11 @@ def _attention(options: dict, parameters: dict) -> dict:
     if attention_flags.BUFFER not in parameters:
         return {"attention": "softmax"}
     kinds, widths = zip(*archs.attention_of(options).values(), strict=True)
-    if len({*zip(map(str, kinds), widths, strict=True)}) > 1:
+    if len({*widths} - {None}) > 1:
         return {"attention": archs.joined(kinds, " / ")}
-    kind, width = kinds[0], widths[0]
-    others = {name: value for name, value in kind.changes.items() if name != "d_dot"}
-    return {"attention": str(Attention(kind.kind, others)), "d_dot": width}
+    width = max((width for width in widths if width), default=None)
+    kinds = [Attention(kind.kind, {n: x for n, x in kind.changes.items() if n != "d_dot"}) for kind in kinds]
+    return {"attention": archs.joined(kinds, " / "), "d_dot": width}
 
 
 def _outputs(run: Path, save_dir: Path) -> list[Path]:

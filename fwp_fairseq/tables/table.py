@@ -95,6 +95,11 @@ class Grid(NamedTuple):
     rows: list[list[object]]
     note: str
 
+    def without_empty_columns(self) -> "Grid":
+        """Returns the table without the columns that have a dash in every row."""
+        kept = [n for n in range(len(self.headings)) if any(row[n] != NONE for row in self.rows)]
+        return Grid([self.headings[n] for n in kept], [[row[n] for n in kept] for row in self.rows], self.note)
+
 
 def _position(table: Table, row: dict) -> int:
     """Returns the index of the expected row that this row agrees with; rows that were not expected come last."""

@@ -42,8 +42,11 @@ def _labels(rows: list[dict]) -> list[str]:
     lines: dict[str, dict] = {}
     for row in rows:
         lines.setdefault(row["attention"], {}).setdefault(row["line"], row["name"])
-    names = [(row["attention"], lines[row["attention"]], row["line"]) for row in rows]
-    return [text if len(several) < 2 else f"{text}, {several[line]}" for text, several, line in names]
+    names = []
+    for row in rows:
+        text, several = row["attention"], lines[row["attention"]]
+        names.append(text if len(several) < 2 else f"{text}, {several[row['line']]}")
+    return [f"{name}, fine-tuned" if row["fine_tuned"] else name for name, row in zip(names, rows, strict=True)]
 
 
 def _scored(labelled: list[tuple[str, dict]]) -> tuple[str, list[tuple[str, dict, tuple]]]:

@@ -6,7 +6,7 @@ from .training_plots import plot
 _MEANS = ("valid_loss", "valid_bleu", "bleu", "train_seconds", "sentences_per_second")
 # What a record has, or None in place of what is not known of its training.
 FIELDS = (
-    *("name", "arch", "attention", "d_dot", "parameters", "updates", "seed", "recipe", "line"),
+    *("name", "arch", "attention", "d_dot", "parameters", "updates", "seed", "recipe", "line", "fine_tuned"),
     *("scorer", "curve", "by_length", *_MEANS),
 )
 
@@ -32,6 +32,11 @@ def _combined(records: list[dict]) -> dict:
     }
 
 
+def _name(record: dict) -> str:
+    """Returns the names of a row; updates of a model before it was fine-tuned are not among its own."""
+    return f"{record['name'] or NONE}{' (fine-tuned)' if record['fine_tuned'] else ''}"
+
+
 def _or_dash(name: str):
     return lambda record: record[name] or NONE
 
@@ -47,7 +52,7 @@ def _note(rows: list[dict]) -> str:
 
 TRAININGS = Table(
     columns={
-        "training": _or_dash("name"),
+        "training": _name,
         "model": _or_dash("arch"),
         "attention": lambda record: record["attention"],
         "d_dot": _or_dash("d_dot"),

@@ -10,7 +10,7 @@ import torch
 
 from fwp_fairseq.cli import archs
 from fwp_fairseq.cli.plugin import import_plugin
-from fwp_fairseq.cli.trainings import _parameters, _shown
+from fwp_fairseq.cli.trainings import _attention, _parameters, _shown
 from fwp_fairseq.tables.plot import Line, Plot, Series, draw
 from fwp_fairseq.tables.render import markdown
 from fwp_fairseq.tables.table import grid, run_rows
@@ -92,6 +92,43 @@ def test_updates_are_whole_numbers():
     assert ticks == ["1", "2"]
 
 
+def test_a_fine_tuned_model_is_marked_in_tables_and_curves():
+    """Its updates are those after the model that it began with, so that its curve is not one from scratch."""
+    rows = trainings(
+        {"attention": "softmax", "updates": 20, "curve": CURVE},
+        {"attention": "delta", "updates": 20, "curve": CURVE, "fine_tuned": True},
+    )
+    cells = [str(row[0]) for row in grid(TRAININGS, "trainings", rows).rows]
+    assert cells == ["0", "1 (fine-tuned)"]
+    drawn = plot(run_rows(TRAININGS, "trainings", rows), "updates")
+    assert [series.label for series in drawn.series] == ["softmax", "delta, fine-tuned"]
+
+
+def test_columns_without_any_value_are_left_out():
+    rows = trainings({"attention": "softmax", "updates": 20, "bleu": 3.0}, {"attention": "elu", "updates": 20})
+    made = grid(TRAININGS, "trainings", rows).without_empty_columns()
+    assert made.headings == ["training", "attention", "updates", "BLEU"]
+    assert [len(row) for row in made.rows] == [4, 4]
+
+
+@pytest.mark.parametrize(
+    "flags, attention",
+    [
+        (
+            {"fwp_decoder": "hedgehog-window,d-dot=64"},
+            {"attention": "softmax / hedgehog-window / softmax", "d_dot": 64},
+        ),
+        (
+            {"fwp_encoder": "elu", "fwp_decoder": "hedgehog,d-dot=64"},
+            {"attention": "elu / hedgehog,d-dot=64 / softmax"},
+        ),
+    ],
+)
+def test_the_width_of_features_stands_apart_if_sites_have_no_other(save, flags, attention):
+    state = torch.load(save("fwp_transformer_tiny", fwp_feature_map="softmax", **flags), weights_only=True)
+    assert _attention(state["cfg"]["model"], state["model"]) == attention
+
+
 def test_a_hybrid_whose_attention_was_replaced_is_not_named_so():
     import_plugin()
     arch = "fwp_transformer_tiny_hybrid"
@@ -131,7 +168,10 @@ def test_names_below_an_axis_do_not_overlap_and_lines_have_colours_of_their_own(
 
     sites = "delta,d-dot=48,passes=both-ways / delta,d-dot=48,window=16 / softmax,source-window=64"
     row = {"attention": sites, "d_dot": None, "bleu": 30.0, "valid_bleu": None}
-    rows = [row | {"name": f"training {n}", "line": n, "valid_loss": None, "spread": {}} for n in range(count)]
+    rows = [
+        row | {"name": f"training {n}", "line": n, "fine_tuned": False, "valid_loss": None, "spread": {}}
+        for n in range(count)
+    ]
     save = Figure.savefig
 
     def measure(figure, *args, **kwargs):
