@@ -258,7 +258,7 @@ def test_wheel_says_what_it_is(wheel):
 
 
 def test_the_wheel_trains_and_translates_outside_the_repository(wheel, tmp_path):
-    """On 40 lines, with nothing of the checkout: the commands that `fwp train` prints are those of the wheel."""
+    """On a few lines, with nothing of the checkout: the commands that `fwp train` prints are those of the wheel."""
     for name, text in wheel[1].items():
         if name.startswith("fwp_fairseq/"):
             (tmp_path / "site" / name).parent.mkdir(parents=True, exist_ok=True)
@@ -266,7 +266,7 @@ def test_the_wheel_trains_and_translates_outside_the_repository(wheel, tmp_path)
     (tmp_path / "texts").mkdir()
     for part in ("train", "valid", "test"):
         for language in ("en", "de"):
-            lines = "".join(f"{language} {n} {n * n}\n" for n in range(40))
+            lines = "".join(f"{language} {n} {n * n}\n" for n in range(5 if part == "test" else 40))
             (tmp_path / "texts" / f"{part}.{language}").write_text(lines)
     flags = ("--texts", "texts", "--source", "en", "--target", "de", "--out", "out", "--vocabulary", "60", "--cpu")
     done = subprocess.run(
@@ -276,7 +276,7 @@ def test_the_wheel_trains_and_translates_outside_the_repository(wheel, tmp_path)
     assert done.returncode == 0, done.stderr[-3000:]
     assert f"--user-dir {tmp_path / 'site/fwp_fairseq'} " in done.stdout
     assert str(ROOT / "fwp_fairseq") not in done.stdout
-    assert len((tmp_path / "out/translations.de").read_text().splitlines()) == 40
+    assert len((tmp_path / "out/translations.de").read_text().splitlines()) == 5
     assert not [line for line in done.stderr.splitlines() if "DEBUG" in line or "tensorboardX" in line]
 
 
