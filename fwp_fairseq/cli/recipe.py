@@ -13,6 +13,7 @@ SETTINGS = [
 ]
 _EPOCHS, _FEWEST_UPDATES, _MOST_UPDATES = 12, 1000, 100_000
 _FURTHER = 4  # a training that goes on from a checkpoint takes a quarter of the epochs, a third of the learning rate
+_FEW_EPOCHS, _VALIDATIONS = 5, 8  # a training of so few epochs is validated within them, so many times in all
 _FEW = 100_000  # words, of which a model without much dropout learns the sentences by heart
 # The attention that translated passages best; single sentences it translates as the hybrids' own.
 _FOR_PASSAGES = {"--fwp-encoder": "gated-delta,passes=both-ways", "--fwp-decoder": "gated-delta"}
@@ -62,6 +63,15 @@ class Recipe:
     def updates(self) -> int:
         fitting = min(max(self.tokens * _EPOCHS // self.max_tokens, _FEWEST_UPDATES), _MOST_UPDATES)
         return fitting // _FURTHER if self.further else fitting
+
+    def validations(self, updates: int) -> list[str]:
+        """Returns flags by which a training of few epochs has a curve of several validations.
+
+        They turn --patience off, which counts validations: by epochs alone it could not end so short a training.
+        """
+        if updates * self.max_tokens >= _FEW_EPOCHS * sum(self.lengths):
+            return []
+        return ["--validate-interval-updates", str(max(1, updates // _VALIDATIONS)), "--patience", "-1"]
 
     def arch(self) -> str:
         return f"fwp_transformer_{'tiny' if self.small else 'iwslt_de_en'}_hybrid"

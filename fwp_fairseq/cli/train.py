@@ -19,6 +19,7 @@ import argparse
 import shlex
 from contextlib import nullcontext
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 from pathlib import Path
 
 from ..checkpoint_content import plain, section
@@ -260,6 +261,7 @@ def _trainings(args, prepared: Prepared, out: Path, beginning) -> list[Training]
             *tool("train", prepared.folder, "--user-dir", FOLDER, "--task", "translation", "-s", source, "-t", target),
             *model, *(word for pair in chosen.items() for word in pair), *SETTINGS,
             *(["--stop-time-hours", args.minutes / 60] if args.minutes else []),
+            *(recipe.validations(max_update) if args.minutes and max_update else []),
             *("--save-dir", folder / "checkpoints", "--log-format", "json", "--log-interval", 20), *cpu, *flags,
         ]  # fmt: skip
         return [str(word) for word in parts]
@@ -280,17 +282,28 @@ def _trainings(args, prepared: Prepared, out: Path, beginning) -> list[Training]
         command = words(out, model, flags, updates)
         if updates < lengths.max_update:
             shortened = f"; {lengths.max_update:,} without --minutes"
-    time = "not measured"
-    if seconds:
-        time = f"about {duration(updates * seconds)}, {seconds:.2f} s an update, of each training"
-    say(f"  updates   {updates:,} of at most {lengths.max_tokens:,} tokens{shortened}\n  time      {time}")
     trainings = [Training(out, command, recipe.updates)]
     if args.baseline:
         folder = _made(folder_in(out), "--out")
         softmax = model_flags(args.baseline, args.arch or recipe.arch())
         command = words(folder, softmax, without(args.flags, ATTENTION), updates)
         trainings.append(Training(folder, command, recipe.updates))
+    time = "not measured"
+    if seconds:
+        left = [max(0, updates - (training.updates()[0] or 0)) for training in trainings]
+        time = expected_time(seconds, updates, left, datetime.now())
+    say(f"  updates   {updates:,} of at most {lengths.max_tokens:,} tokens{shortened}\n  time      {time}")
     return trainings
+
+
+def expected_time(seconds: float, updates: int, left: list[int], now: datetime) -> str:
+    """Says how long trainings of so many updates take, and when those that are left of each will have been made."""
+    time = f"about {duration(updates * seconds)}, {seconds:.2f} s an update, of each training"
+    if len(left) > 1:
+        time += f"; {duration(len(left) * updates * seconds)} of both"
+    end = now + timedelta(seconds=sum(left) * seconds)
+    day = "" if end.date() == now.date() else " on %d %B"
+    return f"{time}; done at about {end.strftime(f'%H:%M{day}')}, translations not included"
 
 
 def _say_plan(args, prepared: Prepared, recipe: Recipe, lengths, model: list[str], attention: list[str]) -> None:

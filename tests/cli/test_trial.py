@@ -28,6 +28,11 @@ def test_a_longer_training_is_not_measured_again_and_one_with_other_flags_is(tmp
     kept, command = tmp_path / "seconds_per_update", [sys.executable, "-u", "-c", CODE]
     seconds_per_update([*command, "--max-update", "100", "--patience", "10"], kept)
     kept.write_text(f"2.5\n{kept.read_text().splitlines()[1]}\n")
-    assert seconds_per_update([*command, "--max-update", "9", "--patience", "20"], kept) == 2.5
+    assert (
+        seconds_per_update(
+            [*command, "--max-update", "9", "--patience", "20", "--validate-interval-updates", "1"], kept
+        )
+        == 2.5
+    )
     assert seconds_per_update([*command, "--dropout", "0.1"], kept) < 1
     assert seconds_per_update([*command, "--dropout", "0.1", "--max-epoch=3"], kept) < 1  # it kept the new one

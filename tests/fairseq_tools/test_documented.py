@@ -67,6 +67,7 @@ def test_conversion_of_own_texts(tools, texts):
     assert code.count(" --finetune-from ") == 2
     done = tools.shell(code.replace("--target de --cpu", "--target de --cpu --max-update 2"), texts)
     assert "hedgehog-window" in done.out and "p = " in done.out.rpartition("BLEU (")[2]
+    assert done.out.count(" (fine-tuned)") == 2
     for name in ("fast", "further"):
         assert len((texts / name / "translations.de").read_text().splitlines()) == 5
         state = torch.load(texts / name / "checkpoints/checkpoint_last.pt", weights_only=True)

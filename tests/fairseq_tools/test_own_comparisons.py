@@ -71,6 +71,7 @@ def test_minutes_bound_the_updates(tools, texts):  # noqa: F811
     assert int(warmup) == max(1, int(updates.replace(",", "")) // 5)  # the warm-up fits the minutes too
     kept, _ = (texts.parent / "out of it/seconds_per_update").read_text().splitlines()
     assert abs(float(kept) - float(seconds)) <= 0.0051
+    assert re.search(r"; done at about \d\d:\d\d", done.out)
     assert "--stop-time-hours" in done.out
 
 
