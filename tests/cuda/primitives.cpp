@@ -59,9 +59,9 @@ FWP_KERNEL(32, 1) halves_kernel(FWP_CONSTANT Call c) {  // of 3 x 1024 words, tw
   const uint32_t* in = static_cast<const uint32_t*>(c.in);
   for (int i = thread_index(); i < 1024; i += 32) {
     const uint32_t x = in[i], y = in[1024 + i], z = in[2048 + i];
-    const uint32_t found[] = {add_halves(x, y),    multiply_halves(x, y), fma_halves(x, y, z),
-                              larger_halves(x, y), smaller_halves(x, y),  not_zero(x)};
-    for (int n = 0; n < 6; ++n) {
+    const uint32_t found[] = {add_halves(x, y),     multiply_halves(x, y),  fma_halves(x, y, z), positive_product(x, y),
+                              larger_numbers(x, y), chosen(signs(x), y, z), not_zero(x)};
+    for (int n = 0; n < 7; ++n) {
       c.out[2 * (1024 * n + i)] = first_half(found[n]);
       c.out[2 * (1024 * n + i) + 1] = second_half(found[n]);
     }

@@ -23,13 +23,7 @@ _SPECIAL = {"%tid.x": "uint32_t(thread_index())", "%ctaid.x": "uint32_t(block_in
 _COMPARED = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
 _BINARY = {"add": "+", "sub": "-", "mul": "*", "div": "/", "rem": "%", "and": "&", "or": "|", "xor": "^"}
 _UNCOUNTED = ("alignas", "uint64_t", "(void)", "executed")
-_OF_HALVES = {
-    "mul": "multiply_halves",
-    "add": "add_halves",
-    "fma": "fma_halves",
-    "max": "larger_halves",
-    "min": "smaller_halves",
-}
+_OF_HALVES = {"mul": "multiply_halves", "add": "add_halves", "fma": "fma_halves", "max": "larger_numbers"}
 _FUNCTIONS = {"sqrt": "std::sqrt", "ex2": "std::exp2", "rcp": "1.f / ", "abs": "absolute", "neg": "-", "not": "~"}
 
 
@@ -177,8 +171,9 @@ class Kernel:
             x = [self.read(one, "u32") for one in a]
             if op[:2] == ["set", "neu"]:
                 return f"not_equal_halves({', '.join(x)})"
-            name = _OF_HALVES[op[0]] if op[0] != "max" or "NaN" in op else "larger_numbers"
-            return f"larger_halves({name}({', '.join(x)}), 0)" if "relu" in op else f"{name}({', '.join(x)})"
+            assert "NaN" not in op, f"{self.source}: {op}"
+            computed = f"{_OF_HALVES[op[0]]}({', '.join(x)})"
+            return f"positive_halves({computed})" if "relu" in op else computed
         if kind == "bf16x2":
             assert op == ["fma", "rn", "bf16x2"], f"{self.source}: {op}"
             return f"fma_bfloat16s({', '.join(self.read(one, 'u32') for one in a)})"

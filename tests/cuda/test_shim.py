@@ -99,13 +99,15 @@ def test_arithmetic_of_halves():
     generator = np.random.default_rng(0)
     x = (generator.normal(size=(3, 2048)) * 2.0 ** generator.integers(-12, 8, size=(3, 2048))).astype(np.float16)
     x[:, :8] = [[0, np.nan, 60000, -0.0, 1, 2**-24, np.inf, 1], [1, 1, 60000, 0, np.nan, 2**-24, 1, -1], [0] * 8]
-    found = run("halves", x, 6 * 2048, blocks=1).reshape(6, 2048)
+    found = run("halves", x, 7 * 2048, blocks=1).reshape(7, 2048)
     with np.errstate(over="ignore", invalid="ignore"):
         wide = x.astype(np.float64)
         fused = (wide[0] * wide[1] + wide[2]).astype(np.float16)
-        expected = [x[0] + x[1], x[0] * x[1], fused, np.maximum(x[0], x[1]), np.minimum(x[0], x[1])]
-    np.testing.assert_array_equal(found[:5], np.stack(expected).astype(np.float32))
-    np.testing.assert_array_equal(np.isnan(found[5]), x[0] != 0)  # all bits set are NaN
+        products = x[0] * x[1]
+        chosen = np.where(np.signbit(x[0]), x[1], x[2])
+        expected = [x[0] + x[1], products, fused, np.maximum(products, 0), np.fmax(x[0], x[1]), chosen]
+    np.testing.assert_array_equal(found[:6], np.stack(expected).astype(np.float32))
+    np.testing.assert_array_equal(np.isnan(found[6]), x[0] != 0)  # all bits set are NaN
 
 
 def test_copies():

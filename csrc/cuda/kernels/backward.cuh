@@ -122,22 +122,21 @@ struct Backward : Forward {
   FWP_DEVICE void change_state_gradient(const Slice& x, int i) const {
     const bool norms = x.is_z && z_comes_last(c), rows = corrected(x) || norms;
     const float by = has_gradient(i + 1) ? left(last_token) : 0.f;
-    if (rows)
-      share(keys(i), x.columns, [&](int t, int j) {
-        const float less = -left(t) * (norms ? -1.f : s.rate[t]);
-        const Float2 y = norms ? Float2{j == 0 ? own(c.grad_norms, key_rows(c))[chunk * i + t] : 0.f, 0}
-                               : rows_gradient(i).from(0, x.first)(t, j);
-        return Float2{less * y.x, less * y.y};
-      });
     const Range readers = this->readers(i);
-    if (rows || readers.first >= readers.end) add_to_state(x, i, x_k(i), rows ? keys(i) : 0, by);
-    FWP_ROLLED (int q = readers.first; q < readers.end; ++q) {
-      share(queries(q), x.columns, [&](int t, int j) {
-        const Float2 y = read_gradient(q).from(0, x.first)(t, j);
-        return Float2{left(reader(t)) * y.x, left(reader(t)) * y.y};
+    const int first = rows || readers.first >= readers.end ? readers.first - 1 : readers.first;
+    const float* const of_norms = own(c.grad_norms, key_rows(c)) + chunk * i;
+    int q = first;
+    do {  // q before the first reader: the chunk's keys
+      const bool read = q >= readers.first;
+      const int count = read ? queries(q) : rows ? keys(i) : 0;
+      const Matrix gradient = (read ? read_gradient(q) : rows_gradient(i)).from(0, x.first);
+      share(count, x.columns, [&](int t, int j) {
+        const float part = read ? left(reader(t)) : norms ? left(t) : -left(t) * s.rate[t];
+        const Float2 y = read || !norms ? gradient(t, j) : Float2{j == 0 ? of_norms[t] : 0.f, 0};
+        return Float2{part * y.x, part * y.y};
       });
-      add_to_state(x, i, x_q(q), queries(q), rows || q > readers.first ? 1.f : by);
-    }
+      add_to_state(x, i, read ? x_q(q) : x_k(i), count, q > first ? 1.f : by);
+    } while (++q < readers.end);
   }
   // Sets s.x to f(row, column), which returns two neighbouring numbers; other warps may read s.x after a barrier.
   template <class F> FWP_DEVICE void share(int rows, int columns, F f) const {
@@ -335,9 +334,9 @@ struct Backward : Forward {
         dL[n][h] = j < token ? -dL[n][h] : 0.f;
         rates[h / 2] += dL[n][h] * a[n][h] * decay(token, j);
       }
+    sum_of_four(rates);
     FWP_UNROLL (int r = 0; r < 2; ++r) {
       const int token = row + g + 8 * r;
-      FWP_UNROLL (int mask = 1; mask < 4; mask *= 2) rates[r] += shuffle_xor(rates[r], mask);
       rates[r] -= left(token) * before[r];
       if (!owns(rows)) continue;
       const float norm = c.normalize_output ? own(c.norms, key_rows(c))[chunk * i + token] : 1.f;
@@ -347,24 +346,28 @@ struct Backward : Forward {
         put_gate(c.grad_beta, i, token, rates[r] * norm);
       }
     }
+    FWP_UNROLL (int n = 0; n < 8; ++n)
+      FWP_UNROLL (int h = 0; h < 4; ++h) dL[n][h] = dL[n][h] * s.rate[row + g + 8 * (h / 2)] + norms[h / 2];
+    float* const M = decay_gradient(i);
     if (decays(c.rule) && owns(rows))
       FWP_UNROLL (int n = 0; n < 8; ++n)
         FWP_UNROLL (int h = 0; h < 4; ++h) {
           const int token = row + g + 8 * (h / 2), j = 8 * n + 2 * t + h % 2;
-          if (j < token) decay_gradient(i)[token * decay_ld + j] += (dL[n][h] * s.rate[token] + norms[h / 2]) * a[n][h];
+          if (j < token) M[token * decay_ld + j] += dL[n][h] * a[n][h];
         }
     if (decays(c.rule) && with_z) {  // decays of z in the denominators of keys
       const float products[2] = {norms[0] * old[0], norms[1] * old[1]};
       share_rows(products, rows);
-      if (thread < rows) decay_gradient(i)[thread * decay_ld + chunk] += s.sums[thread];
+      if (thread < rows) M[thread * decay_ld + chunk] += s.sums[thread];
       sync_block();
     }
     FWP_UNROLL (int n = 0; n < 8; ++n)
       FWP_UNROLL (int h = 0; h < 4; ++h) {
         const int token = row + g + 8 * (h / 2), j = 8 * n + 2 * t + h % 2;
-        a[n][h] = j < token ? (dL[n][h] * s.rate[token] + norms[h / 2]) * decay(token, j) : 0.f;
+        a[n][h] = j < token ? dL[n][h] * decay(token, j) : 0.f;
       }
     if (owns(rows)) put(s.p, a, rows);
+    const float of_token[2] = {norms[0] * left(row + g), norms[1] * left(row + g + 8)};
     const auto tile = [&](int f) { return f % 2 ? s.y : s.x; };
     each_staged(
         feature_tiles(), [&](int f) { stage_features(tile(f), x_k(i), rows, f); },
@@ -374,12 +377,14 @@ struct Backward : Forward {
           clear(dk);
           multiply<false, false>(dk, s.p, tile(f), rows, width(f));
           multiply<true, false>(dk, s.p, tile(f), rows, width(f));
-          if (with_z)
-            each(dk, width(f), [&](int token, int j, float& x, float& y) {
-              const float by = of_row(norms, token) * left(token);
-              x += by * state(i)(chunk * f + j, 0).x;
-              y += by * state(i)(chunk * f + j + 1, 0).x;
-            });
+          if (with_z) {
+            const Matrix z = state(i).from(chunk * f, 0);
+            FWP_UNROLL (int n = 0; n < 16; ++n) {
+              const int j = 8 * (n / 2) + 2 * t + n % 2;
+              const float of_feature = j < width(f) ? z(j, 0).x : 0.f;
+              FWP_UNROLL (int r = 0; r < 2; ++r) dk[n / 2][2 * r + n % 2] += of_token[r] * of_feature;
+            }
+          }
           give_features(x_k_gradient(i), x_k(i), turn(s.p, 1), dk, f);
         });
   }
@@ -399,8 +404,9 @@ struct Backward : Forward {
       const Slice x = slice(n);
       fetch_values(s.x, x, i);
       Strip<8> dr;
+      const Matrix dR = rows_gradient(i).from(0, x.first);
       each(dr, x.columns, [&](int t, int j, float& a, float& b) {
-        const Float2 y = rows_gradient(i).from(0, x.first)(t, j);
+        const Float2 y = dR(t, j);
         a = y.x, b = y.y;
       });
       fetched();

@@ -85,9 +85,8 @@ struct DenseRows : Hypothesis {
       FWP_UNROLL (int k = 0; k < 4; ++k) load_matrices(X[k], key(first + lane % 16) + 16 * k + (lane >> 1 & 8));
       // Only the first two columns are used.
       const uint16_t* const token = s.operand + (lane & int(correcting)) * c.d_dot;
-      if (c.map == Map::dpfp) {
-        add_signed<false>(found, X, first, token), add_signed<true>(found, X, first, token + dense_width);
-      } else
+      if (c.map == Map::dpfp) add_dpfp(found, X, first, token);
+      else
         FWP_UNROLL (int k = 0; k < 4; k += 2) {
           uint32_t B[4];
           load_matrices(B, token + 16 * k + (lane & 24));
@@ -103,34 +102,33 @@ struct DenseRows : Hypothesis {
     });
     sync_warp();
   }
-  // Adds the products with the features r_b r_{b-j} of one sign, for two j at a time.
-  template <bool BELOW>
-  FWP_DEVICE void add_signed(float (&sum)[4], const uint32_t (&X)[4][4], int first, const uint16_t* token) const {
+  // Adds the products with DPFP features (dpfp.cuh), for two j at a time.
+  FWP_DEVICE void add_dpfp(float (&sum)[4], const uint32_t (&X)[4][4], int first, const uint16_t* token) const {
     const uint16_t* before = key(first + lane / 4) + 2 * (lane % 4) - 2;
     token += (lane & 8) + (lane >> 4) * (c.nu > 1 ? 2 * dense_width : 0);
-    uint32_t r[4][4], near[4][4];
-    FWP_UNROLL (int i = 0; i < 16; ++i) r[i / 4][i % 4] = near[i / 4][i % 4] = clamp<BELOW>(X[i / 4][i % 4]);
+    uint32_t near[4][4];
+    FWP_UNROLL (int i = 0; i < 16; ++i) near[i / 4][i % 4] = X[i / 4][i % 4];
     FWP_ROLLED (int j = 0; j < c.nu; j += 2, before -= 2) {
       if (c.nu - j == 1 && lane >= 16) token -= j ? 2 * dense_width : 0;  // there is no second j
       FWP_UNROLL (int k = 0; k < 4; ++k) {
-        uint32_t A[4], B[4], far[4];
-        load_matrices(B, token + 16 * k);
-        FWP_UNROLL (int i = 0; i < 4; ++i) {
-          const uint16_t* const at = before + i % 2 * (8 * dense_ld) + 16 * k + 8 * (i / 2);
-          far[i] = clamp<BELOW>(*reinterpret_cast<const uint32_t*>(at));
-          A[i] = multiply_halves(r[k][i], straddle(far[i], near[k][i]));
-          near[k][i] = far[i];
+        uint32_t above[4], below[4], far[4];  // the token's features of both j; what stands before
+        load_matrices(above, token + 16 * k), load_matrices(below, token + dense_width + 16 * k);
+        FWP_UNROLL (int i = 0; i < 4; ++i)
+          far[i] = *reinterpret_cast<const uint32_t*>(before + i % 2 * (8 * dense_ld) + 16 * k + 8 * (i / 2));
+        FWP_UNROLL (int n = 0; n < 4; n += 2) {
+          if (n == 2 && j + 1 == c.nu) continue;
+          uint32_t A[4], B[4];
+          FWP_UNROLL (int i = 0; i < 4; ++i) {
+            const uint32_t f = positive_product(X[k][i], n == 0 ? straddle(far[i], near[k][i]) : far[i]);
+            B[i] = f & signs(X[k][i]);
+            A[i] = f ^ B[i];
+          }
+          mma_half(sum, A, above[n], above[n + 1]), mma_half(sum, B, below[n], below[n + 1]);
         }
-        mma_half(sum, A, B[0], B[1]);
-        if (j + 1 == c.nu) continue;
-        FWP_UNROLL (int i = 0; i < 4; ++i) A[i] = multiply_halves(r[k][i], far[i]);
-        mma_half(sum, A, B[2], B[3]);
+        FWP_UNROLL (int i = 0; i < 4; ++i) near[k][i] = far[i];
       }
       token += 4 * dense_width;
     }
-  }
-  template <bool BELOW> static FWP_DEVICE uint32_t clamp(uint32_t x) {
-    return BELOW ? smaller_halves(x, 0) : larger_halves(x, 0);
   }
   // Computes this warp's part of N and O.
   template <Type TYPE, bool CORRECTS> FWP_DEVICE void read(int positions) const {

@@ -93,9 +93,6 @@ FWP_DEVICE uint32_t positive_product(uint32_t x, uint32_t y) {
   return word_of(__hfma2_relu(halves(x), halves(y), halves(0)));
 }
 FWP_DEVICE uint32_t not_zero(uint32_t x) { return __hneu2_mask(halves(x), halves(0)); }  // all bits of halves, or none
-// The larger or smaller of two halves; NaN if one of them is NaN.
-FWP_DEVICE uint32_t larger_halves(uint32_t x, uint32_t y) { return word_of(__hmax2_nan(halves(x), halves(y))); }
-FWP_DEVICE uint32_t smaller_halves(uint32_t x, uint32_t y) { return word_of(__hmin2_nan(halves(x), halves(y))); }
 // The larger of two halves, the other one where one is NaN.
 FWP_DEVICE uint32_t larger_numbers(uint32_t x, uint32_t y) { return word_of(__hmax2(halves(x), halves(y))); }
 FWP_DEVICE uint32_t signs(uint32_t x) {  // all bits of halves that have the sign bit, none of others

@@ -128,13 +128,13 @@ struct Forward : Tokens {
         });
   }
   // The state that the walk carries from chunk to chunk; each thread reads only numbers that it wrote itself.
-  FWP_DEVICE Float2& carried(int feature, int column) const {
+  FWP_DEVICE float* carried(int feature, int column) const {
     float* const head = own(c.carried, int64_t(features_of(c)) * columns_of(c));
-    return *reinterpret_cast<Float2*>(head + int64_t(feature) * columns_of(c) + column);
+    return head + int64_t(feature) * columns_of(c) + column;
   }
   // For the warp's rows of a tile of features: w += by * carried, then carried = w.
   FWP_DEVICE void carry(Strip<8>& w, const Slice& x, int f, float by) const {
-    Float2* const first = &carried(chunk * f + row + g, x.first + 2 * t);
+    Float2* const first = reinterpret_cast<Float2*>(carried(chunk * f + row + g, x.first + 2 * t));
     FWP_UNROLL (int n = 0; n < 8; ++n)
       if (8 * n < x.columns)
         FWP_UNROLL (int r = 0; r < 2; ++r) {
@@ -149,11 +149,16 @@ struct Forward : Tokens {
     const int64_t first = int64_t(c.first_head + head) * c.d_dot;
     FWP_ROLLED (int n = tiles.first; n < tiles.end; ++n) {
       if (!owns(width(n))) continue;
-      const int upper = feature_of(c, chunk * n + row + g), lower = feature_of(c, chunk * n + row + g + 8);
+      const int columns = x.is_z ? 1 : c.d_value - x.values;
+      float* rows[2];
+      FWP_UNROLL (int r = 0; r < 2; ++r) {
+        const int feature = feature_of(c, chunk * n + row + g + 8 * r);
+        float* const to = x.is_z ? z + first + feature : W + (first + feature) * c.d_value + x.values;
+        rows[r] = feature < 0 ? nullptr : to;
+      }
       f(n, [&](int r, int j) -> float* {
-        const int64_t feature = r == row + g ? upper : lower;
-        if (feature < 0 || (x.is_z ? j > 0 : x.values + j >= c.d_value)) return nullptr;
-        return x.is_z ? z + first + feature : W + (first + feature) * c.d_value + x.values + j;
+        float* const to = r == row + g ? rows[0] : rows[1];
+        return to && j < columns ? to + j : nullptr;
       });
     }
   }
@@ -163,10 +168,11 @@ struct Forward : Tokens {
                              bool twice) const {
     each_tile(const_cast<float*>(W), const_cast<float*>(z), x, tiles, [&](int f, auto place) {
       Strip<8> w;
+      float* const all = carried(chunk * f, x.first);
       each(w, x.columns, [&](int r, int j, float& a, float& b) {
         const float *const first = place(r, j), *const second = place(r, j + 1);
         a = first ? *first : 0.f, b = second ? *second : twice && x.is_z ? a : 0.f;
-        carried(chunk * f + r, x.first + j) = {a, b};
+        *reinterpret_cast<Float2*>(all + r * columns_of(c) + j) = {a, b};
       });
       put(to.from(chunk * f, x.first), w, x.columns);
     });
@@ -175,8 +181,9 @@ struct Forward : Tokens {
   FWP_DEVICE void store_state(float* W, float* z, const Slice& x, const Range& tiles, bool summed) const {
     each_tile(W, z, x, tiles, [&](int f, auto place) {
       Strip<8> w;
+      const float* const all = carried(chunk * f, x.first);
       each(w, x.columns, [&](int r, int j, float&, float&) {
-        const Float2 y = carried(chunk * f + r, x.first + j);
+        const Float2 y = *reinterpret_cast<const Float2*>(all + r * columns_of(c) + j);
         float *const first = place(r, j), *const second = place(r, j + 1);
         if (first) *first = summed && x.is_z ? y.x + y.y : y.x;
         if (second) *second = y.y;
@@ -289,7 +296,8 @@ struct Forward : Tokens {
     if (c.normalize_output) round(p, columns);  // so that the output for a single key is exactly its value
     if (owns(rows)) put(s.p, p, columns);
     if (!c.normalize_output) return;
-    const auto written = [&](int key) { return c.rule == Rule::gated ? this->written(k)(key, 0).x : 1.f; };
+    const Matrix of_z = this->written(k);
+    const auto written = [&](int key) { return c.rule == Rule::gated ? of_z(key, 0).x : 1.f; };
     float sums[2] = {};
     row_sums(sums, p, columns, [&](int, int j, float a, float b) { return a * written(j) + b * written(j + 1); });
     FWP_UNROLL (int r = 0; r < 2; ++r) {

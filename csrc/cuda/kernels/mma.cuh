@@ -26,6 +26,10 @@ struct alignas(8) Float2 {
 template <int N> using Strip = float[N][4];
 template <int N> using Units = float[N / 2];  // the units of a sum, one for each 16 columns
 
+template <int N> FWP_DEVICE void clear(Strip<N>& x) {
+  FWP_UNROLL (int n = 0; n < N; ++n)
+    FWP_UNROLL (int i = 0; i < 4; ++i) x[n][i] = 0;
+}
 FWP_DEVICE uint32_t& word(uint16_t* x) { return *reinterpret_cast<uint32_t*>(x); }
 FWP_DEVICE float undone(float power) { return float_of((254u << 23) - bits_of(power)); }  // of a power of two
 // The power of two by which the halves of a block have to be multiplied to get its numbers, whose largest magnitude is
@@ -97,10 +101,6 @@ struct Products {
     FWP_UNROLL (int n = 0; n < N; ++n)
       if (8 * n < columns)
         FWP_UNROLL (int r = 0; r < 2; ++r) f(row + g + 8 * r, 8 * n + 2 * t, x[n][2 * r], x[n][2 * r + 1]);
-  }
-  template <int N> static FWP_DEVICE void clear(Strip<N>& x) {
-    FWP_UNROLL (int n = 0; n < N; ++n)
-      FWP_UNROLL (int i = 0; i < 4; ++i) x[n][i] = 0;
   }
   // Stores the warp's rows in a tile or a matrix, with one power.
   template <int N> FWP_DEVICE void put(const Tile& to, Strip<N>& x, int columns) const {

@@ -28,10 +28,6 @@ FWP_DEVICE void pack_rest(uint32_t (&A)[4], const uint32_t (&high)[4], const flo
   A[0] = rest_of(x[0], x[1], high[0]), A[1] = rest_of(x[2], x[3], high[1]);
   A[2] = rest_of(y[0], y[1], high[2]), A[3] = rest_of(y[2], y[3], high[3]);
 }
-template <int N> FWP_DEVICE void clear(Strip<N>& x) {
-  FWP_UNROLL (int n = 0; n < N; ++n)
-    FWP_UNROLL (int i = 0; i < 4; ++i) x[n][i] = 0;
-}
 
 // The addresses that the lanes of a warp pass to load_matrices. The warp's own rows are the 16 from `row` on.
 struct Fragments {
@@ -71,21 +67,21 @@ struct Fragments {
   // For the warp's rows: sum += A B over the tiles of A up to `last`, and sum += A^T B over the tiles first .. end - 1;
   // at least one tile each.
   FWP_DEVICE void add_rows(Strip<8>& sum, const uint16_t* a, int ld, int last, const uint16_t* b) const {
-    int m = 0;
-    do {
+    FWP_ROLLED (int m = 0;;) {
       uint32_t A[4];
       left(A, a, ld, row, 16 * m);
       add_row(sum, A, b, 16 * m);
-    } while (++m <= last);
+      if (++m > last) break;
+    }
   }
   FWP_DEVICE void add_transposed(Strip<8>& sum, const uint16_t* a, int ld, int first, int end,
                                  const uint16_t* b) const {
-    int m = first;
-    do {
+    FWP_ROLLED (int m = first;;) {
       uint32_t A[4];
       left_transposed(A, a, ld, row, 16 * m);
       add_row(sum, A, b, 16 * m);
-    } while (++m < end);
+      if (++m >= end) break;
+    }
   }
   // Stores the warp's rows in a tile.
   template <int N> FWP_DEVICE void put(uint16_t* to, int ld, const Strip<N>& x) const {

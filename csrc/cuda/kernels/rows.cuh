@@ -207,8 +207,7 @@ struct FeatureRow : Row {
       const EightFloats y = eight_floats(i);
       FWP_UNROLL (int n = 0; n < 8; ++n) most = larger(most, absolute(y.x[n]));
     });
-    FWP_UNROLL (int mask = 16; mask > 0; mask /= 2) most = larger(most, shuffle_xor(most, mask));
-    most *= absolute(by);
+    most = largest_of_warp(most) * absolute(by);
     const float scaled = by * undone(power_of_block(most));
     lanes.each(to.ld / 8, [&](int i) {
       const EightFloats x = eight_floats(i);

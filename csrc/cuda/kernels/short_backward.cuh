@@ -205,16 +205,11 @@ template <int ROWS, bool CORRECTS, bool DECAYS, bool DPFP> struct ShortBackward 
     const uint16_t* const v =
         static_cast<const uint16_t*>(c.v.data) + this->offset(c.v, own, c.sources) + first + 2 * t;
     float sum = 0;
-    const auto add = [&](auto first_of, auto second_of) {
-      FWP_UNROLL (int n = 0; n < 8; ++n) {
-        if (8 * n >= columns) continue;
-        const uint32_t y = *reinterpret_cast<const uint32_t*>(v + 8 * n);
-        sum += u[n][2 * r] * first_of(y) + u[n][2 * r + 1] * second_of(y);
-      }
-    };
-    if (c.type == Type::float16)
-      add([](uint32_t y) { return first_half(y); }, [](uint32_t y) { return second_half(y); });
-    else add([](uint32_t y) { return float_of(y << 16); }, [](uint32_t y) { return float_of(y & 0xffff0000u); });
+    FWP_UNROLL (int n = 0; n < 8; ++n) {
+      if (8 * n >= columns) continue;
+      const Float2 y = two_of(c.type, *reinterpret_cast<const uint32_t*>(v + 8 * n));
+      sum += u[n][2 * r] * y.x + u[n][2 * r + 1] * y.y;
+    }
     return sum;
   }
 

@@ -18,12 +18,14 @@ FWP_DEVICE void store(Type type, void* to, int64_t i, float x) {
   if (type == Type::float32) static_cast<float*>(to)[i] = x;
   else static_cast<uint16_t*>(to)[i] = type == Type::float16 ? to_half(x) : to_bfloat16(x);
 }
+FWP_DEVICE Float2 two_of(Type type, uint32_t x) {  // halves or bfloat16s
+  return type == Type::float16 ? Float2{first_half(x), second_half(x)}
+                               : Float2{float_of(x << 16), float_of(x & 0xffff0000u)};
+}
 // Loads numbers i and i + 1 of aligned rows (call.h); i is even.
 FWP_DEVICE Float2 load_two(Type type, const void* from, int64_t i) {
   if (type == Type::float32) return {load(type, from, i), load(type, from, i + 1)};
-  const uint32_t x = *reinterpret_cast<const uint32_t*>(static_cast<const uint16_t*>(from) + i);
-  return type == Type::float16 ? Float2{first_half(x), second_half(x)}
-                               : Float2{float_of(x << 16), float_of(x & 0xffff0000u)};
+  return two_of(type, *reinterpret_cast<const uint32_t*>(static_cast<const uint16_t*>(from) + i));
 }
 FWP_DEVICE void store_two(Type type, void* to, int64_t i, Float2 x) {
   if (type == Type::float32) return store(type, to, i, x.x), store(type, to, i + 1, x.y);

@@ -157,15 +157,11 @@ inline uint32_t fma_halves(uint32_t x, uint32_t y, uint32_t z) {
          uint32_t(fma(second_half(x), second_half(y), second_half(z))) << 16;
 }
 inline uint32_t not_zero(uint32_t x) { return (x & 0x7fff ? 0xffffu : 0) | (x & 0x7fff0000u ? 0xffff0000u : 0); }
-// The larger or smaller of two halves, NaN where one is.
-inline uint32_t larger_halves(uint32_t x, uint32_t y) {
-  const auto larger = [](float a, float b) { return a != a || b != b ? NAN : std::fmax(a, b); };
-  return pack_halves(larger(first_half(x), first_half(y)), larger(second_half(x), second_half(y)));
+inline uint32_t positive_halves(uint32_t x) {  // 0 for negative ones
+  const auto positive = [](float a) { return a < 0 ? 0.f : a; };
+  return pack_halves(positive(first_half(x)), positive(second_half(x)));
 }
-inline uint32_t smaller_halves(uint32_t x, uint32_t y) {
-  return larger_halves(x ^ 0x80008000u, y ^ 0x80008000u) ^ 0x80008000u;
-}
-inline uint32_t positive_product(uint32_t x, uint32_t y) { return larger_halves(multiply_halves(x, y), 0); }
+inline uint32_t positive_product(uint32_t x, uint32_t y) { return positive_halves(multiply_halves(x, y)); }
 inline uint32_t larger_numbers(uint32_t x, uint32_t y) {
   return pack_halves(std::fmax(first_half(x), first_half(y)), std::fmax(second_half(x), second_half(y)));
 }
