@@ -7,6 +7,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fwp_fairseq import ops
 from fwp_fairseq.feature_maps import FEATURE_MAPS, build_feature_map
 from tests import naive
 from tests.tolerances import assert_close
@@ -63,6 +64,18 @@ def test_maps_keep_what_they_promise(name, x, scale):
     if phi.homogeneity is not None:
         assert_close(phi(scale * x) / scale**phi.homogeneity, phi(x), "rounding")
     assert not phi.non_negative or (phi(x) >= 0).all()
+
+
+@pytest.mark.needs("native")
+@pytest.mark.parametrize("name", [name for name, cls in FEATURE_MAPS.items() if cls.kernel])
+def test_kernels_compute_the_features_of_their_maps(name):
+    phi = build_feature_map(name, D_KEY, **BUILT[name]).eval()
+    q, k, v = torch.randn(3, 1, 5, 2, D_KEY, dtype=torch.float64)
+    results = [
+        ops.sum_rule(q, k, v, feature_map=phi, normalize_output=False, backend=backend)[0]
+        for backend in ("native", "chunked")
+    ]
+    assert_close(*results, "rounding")
 
 
 def test_a_subclass_inherits_no_promise():
