@@ -43,14 +43,18 @@ def refuse_other(baseline: str, out: Path) -> None:
 
 
 def caveat(updates: list[int], planned: int) -> str | None:
-    """Returns a sentence about trainings that made fewer updates than planned; None if there are none."""
+    """Returns a sentence about trainings that made fewer updates than planned; None if there are none.
+
+    ``updates`` are those of two trainings, or of one if --patience ended the other.
+    """
     if all(made >= planned for made in updates):
         return None
-    made = (
-        f"Both trainings made {updates[0]:,}"
-        if len(set(updates)) == 1
-        else (f"The trainings made {' and '.join(format(made, ',') for made in updates)}")
-    )
+    if len(updates) == 1:
+        made = f"The training that --patience did not end made {updates[0]:,}"
+    elif len(set(updates)) == 1:
+        made = f"Both trainings made {updates[0]:,}"
+    else:
+        made = f"The trainings made {' and '.join(format(made, ',') for made in updates)}"
     return (
         f"{made} of the {planned:,} updates planned for so many words: this compares how fast they learn, not how good "
         "they become."

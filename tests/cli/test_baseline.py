@@ -15,6 +15,7 @@ from fwp_fairseq.cli.train import add_arguments
     [
         ([1171, 1171], "Both trainings made 1,171 of the 11,083 updates planned"),
         ([1171, 900], "The trainings made 1,171 and 900 of the 11,083 updates planned"),
+        ([1171], "The training that --patience did not end made 1,171 of the 11,083 updates planned"),
     ],
 )
 def test_short_trainings_are_said_to_compare_how_fast_models_learn(updates, said):
