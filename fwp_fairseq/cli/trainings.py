@@ -99,7 +99,7 @@ def _fields_of_checkpoint(state: dict, data: str | None) -> dict:
     recipe = {part: {n: v for n, v in cfg.get(part, {}).items() if n not in others} for part in _RECIPE}
     recipe["data"] = data or section(state, "task").get("data")
     model_of_line = {name: _WIDTH.sub("", str(x)) for name, x in recipe["model"].items() if "d_dot" not in name}
-    fine_tuned = bool(cfg.get("checkpoint", {}).get("finetune_from_model"))
+    fine_tuned = bool(section(state, "checkpoint").get("finetune_from_model"))
     if fine_tuned:
         recipe["fine_tuned"] = True
     seconds, best = extra.get("previous_training_time"), extra.get("best")

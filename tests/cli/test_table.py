@@ -2,6 +2,7 @@ import csv
 import io
 import re
 import shutil
+from argparse import Namespace
 from itertools import pairwise
 from unittest import mock
 
@@ -10,7 +11,7 @@ import torch
 
 from fwp_fairseq.cli import archs
 from fwp_fairseq.cli.plugin import import_plugin
-from fwp_fairseq.cli.trainings import _attention, _parameters, _shown
+from fwp_fairseq.cli.trainings import _attention, _fields_of_checkpoint, _parameters, _shown
 from fwp_fairseq.tables.plot import Line, Plot, Series, draw
 from fwp_fairseq.tables.render import markdown
 from fwp_fairseq.tables.table import grid, run_rows
@@ -102,6 +103,14 @@ def test_a_fine_tuned_model_is_marked_in_tables_and_curves():
     assert cells == ["0", "1 (fine-tuned)"]
     drawn = plot(run_rows(TRAININGS, "trainings", rows), "updates")
     assert [series.label for series in drawn.series] == ["softmax", "delta, fine-tuned"]
+
+
+@pytest.mark.parametrize("path", ["softmax.pt", None])
+def test_an_old_checkpoint_has_the_options_of_fine_tuning_among_all_others(save, path):
+    state = torch.load(save("fwp_transformer_tiny"), weights_only=True)
+    options = state["cfg"]["model"] | {"arch": "fwp_transformer_tiny", "finetune_from_model": path}
+    for form in ({"cfg": None, "args": Namespace(**options)}, {"cfg": state["cfg"] | {"checkpoint": options}}):
+        assert _fields_of_checkpoint(state | form, None)["fine_tuned"] == bool(path)
 
 
 def test_columns_without_any_value_are_left_out():
