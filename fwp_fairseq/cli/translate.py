@@ -138,15 +138,22 @@ class _Output:
             self.number, self.line = self.number + 1, ""
 
 
+def _bar():
+    """Returns a progress bar; it writes few lines into a log file, and none in a short run."""
+    from tqdm import tqdm
+
+    seconds = 0.1 if sys.stderr.isatty() else SAY_EVERY_SECONDS
+    # Without miniters=1, a thread of tqdm's writes a second line ten seconds after each.
+    times = {"mininterval": seconds, "delay": seconds, "miniters": 1}
+    return tqdm(unit="line", disable=sys.stdin.isatty(), file=sys.stderr, **times)
+
+
 def run(args) -> int:
     _check(args)
     import_plugin()
     translator = _translator(args)
-    from tqdm import tqdm
-
     cut, output = _Cut(translator.longest), _Output(args)
-    seconds = 0.1 if sys.stderr.isatty() else SAY_EVERY_SECONDS  # a log file gets few lines, and none in a short run
-    with tqdm(unit="line", disable=sys.stdin.isatty(), mininterval=seconds, delay=seconds, file=sys.stderr) as bar:
+    with _bar() as bar:
         for block in _blocks(args):
             encoded = [(translator.encode(text) if text.strip() else (), ends) for text, ends in block]
             sources = [cut(tokens) for tokens, _ in encoded if len(tokens) > 1]

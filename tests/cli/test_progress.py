@@ -1,7 +1,12 @@
-"""How a training's log (--log-format json) is read, and what is said of its progress."""
+"""How a training's log (--log-format json) is read, and what is said of its progress and that of a translation."""
 
+import io
 import json
+import time
 
+from tqdm import tqdm
+
+from fwp_fairseq.cli import translate
 from fwp_fairseq.cli.progress import Progress, parse
 
 
@@ -60,3 +65,20 @@ def test_the_limit_that_comes_first_counts_and_a_clock_may_go_backwards():
         "epoch 1, 4 of 20 updates: training loss 5.000",
         "epoch 1, 5 of 20 updates: training loss 5.000, about 0 s of training left",
     ]
+
+
+def test_a_log_of_translations_gets_a_line_at_a_time(monkeypatch):
+    """tqdm writes another ten seconds later, unless it compares the time after each translation."""
+    log = io.StringIO()
+    for name, value in {"monitor": None, "monitor_interval": 0.01}.items():
+        monkeypatch.setattr(tqdm, name, value)
+    monkeypatch.setattr(translate, "SAY_EVERY_SECONDS", 0.1)
+    monkeypatch.setattr("sys.stderr", log)
+    monkeypatch.setattr("sys.stdin", io.StringIO())
+    with translate._bar() as bar:
+        time.sleep(0.15)
+        bar.update(50)
+        bar.last_print_t -= 11
+        time.sleep(0.3)
+        assert log.getvalue().count("50line") == 1
+    tqdm.monitor.exit()
