@@ -277,8 +277,9 @@ def _trainings(args, prepared: Prepared, out: Path, beginning) -> list[Training]
     updates, seconds, shortened = lengths.max_update, None, ""
     if updates > _FEW_UPDATES:
         seconds = seconds_per_update(command, out / "seconds_per_update")
-    if args.minutes and seconds:
-        updates = min(updates, max(1, int(args.minutes * 60 / seconds)))
+    if args.minutes:
+        if seconds:
+            updates = min(updates, max(1, int(args.minutes * 60 / seconds)))
         command = words(out, model, flags, updates)
         if updates < lengths.max_update:
             shortened = f"; {lengths.max_update:,} without --minutes"

@@ -1,11 +1,15 @@
 """What `fwp train` plans: validations of short trainings, and when it will be done."""
 
+import argparse
 from datetime import datetime
+from types import SimpleNamespace
 
 import pytest
 
+from fwp_fairseq.cli.plugin import import_plugin
 from fwp_fairseq.cli.recipe import Recipe
-from fwp_fairseq.cli.train import expected_time
+from fwp_fairseq.cli.train import _trainings, add_arguments, expected_time
+from fwp_fairseq.cli.trial import without
 
 RECIPE = Recipe(100_000, [25] * 10_000, 200_000)  # an epoch is 100 batches of 2,500 tokens
 
@@ -31,3 +35,21 @@ def test_longer_trainings_are_validated_after_epochs():
 )
 def test_the_time_of_all_trainings_and_its_end_are_said(updates, left, said):
     assert said in expected_time(0.5, updates, left, datetime(2026, 3, 1, 23, 30))
+
+
+@pytest.mark.parametrize("minutes", [[], ["--minutes", "5"]])
+def test_a_baseline_has_the_settings_of_the_model_if_no_update_is_timed(tmp_path, minutes):
+    """The time of an update does not matter for so few."""
+    import_plugin()
+    parser = argparse.ArgumentParser()
+    add_arguments(parser)
+    words = ["--texts", "x", "--source", "en", "--target", "de", "--out", "y", "--baseline", *minutes]
+    pairs = {part: [("a", "b")] for part in ("train", "valid", "test")}
+    corpus = SimpleNamespace(words=1000, languages=("en", "de"), pairs=pairs, without_text={})
+    prepared = SimpleNamespace(
+        corpus=corpus, folder=tmp_path, pieces=9, sides=lambda _: ([5], [5]), lengths=lambda _: [5]
+    )
+    args = parser.parse_args([*words, "--", "--max-update", "30"])
+    own = ("--arch", "--fwp-feature-map", "--save-dir", "--max-update")
+    model, baseline = (without(training.words, own) for training in _trainings(args, prepared, tmp_path, None))
+    assert model == baseline
