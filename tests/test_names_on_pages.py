@@ -27,6 +27,12 @@ def test_a_name_is_defined_in_its_file(file, name):
         assert re.search(python if file.endswith(".py") else cpp, text, re.M), part
 
 
+@pytest.mark.parametrize("page", WAYS)
+def test_every_file_of_a_way_exists(page):
+    files = set(re.findall(r"`([\w./]+/[\w./]+\.(?:py|h|cpp|md))`", WAYS[page]))
+    assert len(files) > 5 and [file for file in files if not (ROOT / file).is_file()] == []
+
+
 @pytest.mark.parametrize("page", PAGES)
 def test_every_test_that_a_page_names_exists(page):
     for file, name, value in re.findall(r"(tests/[\w/]+\.py)(?:::(\w+))?(?:\[([\w-]+)\])?", TEXTS[page]):

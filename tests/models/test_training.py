@@ -66,6 +66,7 @@ def test_the_decoder_sees_no_future_in_training():
 
 
 EXAMPLES = re.findall(r"^\| [^|]+ \| `(--fwp-[^`.]+)` \|", (ROOT / "docs/usage.md").read_text(), re.M)
+assert len(EXAMPLES) > 5
 EXAMPLES += commands(block("docs/recurrent.md", "--fwp-decoder delta-rnn"))
 
 
