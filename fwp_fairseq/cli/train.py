@@ -132,8 +132,9 @@ class Training:
         if not last.is_file():
             return None, False
         state = load(last, mmap=True)
-        waited = state["extra_state"].get("early_stopping", {}).get("num_runs", 0)
-        return state["optimizer_history"][-1]["num_updates"], 0 < lengths_of(self.words).patience <= waited
+        waited = (state.get("extra_state") or {}).get("early_stopping", {}).get("num_runs", 0)
+        history = state.get("optimizer_history") or [{}]
+        return history[-1].get("num_updates"), 0 < lengths_of(self.words).patience <= waited
 
 
 def _check_architecture(args) -> None:

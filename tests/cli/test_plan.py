@@ -5,10 +5,11 @@ from datetime import datetime
 from types import SimpleNamespace
 
 import pytest
+import torch
 
 from fwp_fairseq.cli.plugin import import_plugin
 from fwp_fairseq.cli.recipe import Recipe
-from fwp_fairseq.cli.train import _trainings, add_arguments, expected_time
+from fwp_fairseq.cli.train import Training, _trainings, add_arguments, expected_time
 from fwp_fairseq.cli.trial import without
 
 RECIPE = Recipe(100_000, [25] * 10_000, 200_000)  # an epoch is 100 batches of 2,500 tokens
@@ -53,3 +54,17 @@ def test_a_baseline_has_the_settings_of_the_model_if_no_update_is_timed(tmp_path
     own = ("--arch", "--fwp-feature-map", "--save-dir", "--max-update")
     model, baseline = (without(training.words, own) for training in _trainings(args, prepared, tmp_path, None))
     assert model == baseline
+
+
+@pytest.mark.parametrize("patience, ended", [("3", True), ("4", False), ("-1", False)])
+def test_updates_and_their_end_come_from_the_last_checkpoint(save, tmp_path, patience, ended):
+    training = Training(tmp_path, ["fairseq-train", "--patience", patience])
+    assert training.updates() == (None, False)
+    path = training.checkpoints / "checkpoint_last.pt"
+    path.parent.mkdir()
+    state = torch.load(save("fwp_transformer_tiny").rename(path), weights_only=True)
+    state["extra_state"]["early_stopping"] = {"best": 1.0, "num_runs": 3}
+    torch.save(state, path)
+    assert training.updates() == (7, ended)
+    torch.save({name: state[name] for name in ("cfg", "model")}, path)
+    assert training.updates() == (None, False)
