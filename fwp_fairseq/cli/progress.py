@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from ..text import duration
 
 SAY_EVERY_SECONDS = 60
-_TIME_IS_OVER = "Stopping training due to cumulative_training_time"  # as fairseq-train says at --stop-time-hours
+_TIME_IS_OVER = "due to cumulative_training_time"  # as fairseq-train says at --stop-time-hours, or resumed after it
 _RECORD = re.compile(r"\| INFO \| (train_inner|train|valid) \| (\{.*\})\s*$")
 
 

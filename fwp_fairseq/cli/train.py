@@ -119,10 +119,11 @@ class Training:
             status = commands.follow(words, log, progress)
         if status:
             raise CommandError(f"fairseq-train ended with status {status}; {commands.ending(path)}")
-        if not (progress.time_is_over and progress.updates < lengths.max_update):
+        updates = progress.updates or self.updates()[0]  # if the time was over before, none were made in this session
+        if not progress.time_is_over or updates is None or updates >= lengths.max_update:
             return most
-        say(f"the time is over: {progress.updates:,} of {lengths.max_update:,} updates were made")
-        return progress.updates
+        say(f"the time is over: {updates:,} of {lengths.max_update:,} updates were made")
+        return updates
 
     def updates(self) -> tuple[int | None, bool]:
         """Returns the updates made so far, None if no checkpoint tells, and whether --patience ended the training."""

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
+from fwp_fairseq.cli import commands
 from fwp_fairseq.cli.plugin import import_plugin
 from fwp_fairseq.cli.recipe import Recipe
 from fwp_fairseq.cli.train import Training, _trainings, add_arguments, expected_time
@@ -68,3 +69,18 @@ def test_updates_and_their_end_come_from_the_last_checkpoint(save, tmp_path, pat
     assert training.updates() == (7, ended)
     torch.save({name: state[name] for name in ("cfg", "model")}, path)
     assert training.updates() == (None, False)
+
+
+def test_a_training_whose_time_was_over_before_limits_a_baseline_again(save, tmp_path, monkeypatch, capsys):
+    def follow(words, log, progress):
+        limit = "cumulative_training_time: 0.04 > stop_time_hours: 0.03 hour(s)"
+        progress.line(f"| INFO | x | Stopping training before its first update due to {limit}")
+        return 0
+
+    monkeypatch.setattr(commands, "follow", follow)
+    training = Training(tmp_path, ["fairseq-train", "--max-update", "46"])
+    assert training.run() is None  # without a checkpoint its updates are unknown
+    training.checkpoints.mkdir()
+    save("fwp_transformer_tiny").rename(training.checkpoints / "checkpoint_last.pt")
+    assert training.run() == 7
+    assert capsys.readouterr().out.endswith("\nthe time is over: 7 of 46 updates were made\n")
