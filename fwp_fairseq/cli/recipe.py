@@ -64,14 +64,15 @@ class Recipe:
         fitting = min(max(self.tokens * _EPOCHS // self.max_tokens, _FEWEST_UPDATES), _MOST_UPDATES)
         return fitting // _FURTHER if self.further else fitting
 
-    def validations(self, updates: int) -> list[str]:
-        """Returns flags by which a training of few epochs has a curve of several validations.
+    def intervals(self, updates: int) -> list[str]:
+        """Returns flags by which a training of few epochs is validated and saved several times.
 
         They turn --patience off, which counts validations: by epochs alone it could not end so short a training.
         """
         if updates * self.max_tokens >= _FEW_EPOCHS * sum(self.lengths):
             return []
-        return ["--validate-interval-updates", str(max(1, updates // _VALIDATIONS)), "--patience", "-1"]
+        every = str(max(1, updates // _VALIDATIONS))
+        return ["--save-interval-updates", every, "--keep-interval-updates", "1", "--patience", "-1"]
 
     def arch(self) -> str:
         return f"fwp_transformer_{'tiny' if self.small else 'iwslt_de_en'}_hybrid"

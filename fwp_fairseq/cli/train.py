@@ -263,7 +263,7 @@ def _trainings(args, prepared: Prepared, out: Path, beginning) -> list[Training]
             *tool("train", prepared.folder, "--user-dir", FOLDER, "--task", "translation", "-s", source, "-t", target),
             *model, *(word for pair in chosen.items() for word in pair), *SETTINGS,
             *(["--stop-time-hours", args.minutes / 60] if args.minutes else []),
-            *(recipe.validations(max_update) if args.minutes and max_update else []),
+            *(recipe.intervals(max_update) if args.minutes and max_update else []),
             *("--save-dir", folder / "checkpoints", "--log-format", "json", "--log-interval", 20), *cpu, *flags,
         ]  # fmt: skip
         return [str(word) for word in parts]

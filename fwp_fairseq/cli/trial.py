@@ -17,7 +17,7 @@ UPDATES = 12
 _SKIPPED = 4  # of them, until memory is reserved and kernels are chosen
 # How long a training lasts, on which the time of an update does not depend.
 _LENGTH = ("--max-update", "--max-epoch", "--patience", "--stop-time-hours", "--warmup-updates")
-_LENGTH += ("--validate-interval-updates",)
+_LENGTH += ("--save-interval-updates", "--keep-interval-updates")
 
 
 def without(words: list[str], flags: Iterable[str]) -> list[str]:

@@ -17,13 +17,13 @@ RECIPE = Recipe(100_000, [25] * 10_000, 200_000)  # an epoch is 100 batches of 2
 
 
 @pytest.mark.parametrize("updates, every", [(120, 15), (499, 62), (7, 1)])
-def test_trainings_of_few_epochs_are_validated_within_them(updates, every):
-    flags = ["--validate-interval-updates", str(every), "--patience", "-1"]  # patience counts validations
-    assert RECIPE.validations(updates) == flags and updates // every >= min(updates, 8)
+def test_trainings_of_few_epochs_are_validated_and_saved_within_them(updates, every):
+    flags = ["--save-interval-updates", str(every), "--keep-interval-updates", "1", "--patience", "-1"]
+    assert RECIPE.intervals(updates) == flags and updates // every >= min(updates, 8)
 
 
 def test_longer_trainings_are_validated_after_epochs():
-    assert RECIPE.validations(500) == []
+    assert RECIPE.intervals(500) == []
 
 
 @pytest.mark.parametrize(

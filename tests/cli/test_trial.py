@@ -31,7 +31,7 @@ def test_a_longer_training_is_not_measured_again_and_one_with_other_flags_is(tmp
     seconds_per_update([*command, "--max-update", "100", "--patience", "10"], kept)
     kept.write_text(f"2.5\n{kept.read_text().splitlines()[1]}\n")
     assert (
-        seconds_per_update([*command, "--max-update", "9", "--patience", "20", "--validate-interval-updates", "1"], kept)
+        seconds_per_update([*command, "--max-update", "9", "--patience", "20", "--save-interval-updates", "1"], kept)
         == 2.5
     )
     assert seconds_per_update([*command, "--dropout", "0.1"], kept) != 2.5
