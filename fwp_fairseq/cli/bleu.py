@@ -35,7 +35,7 @@ from .significance import paired
 _THEIRS = re.compile(r"metrics|confidence|width|(bleu|chrf|ter|confidence|paired)_.*")
 _MEANING = """\
 p is the probability of a difference at least as large if both systems were equally good. It is computed from the
-sentences of this test set, and says nothing about trainings with other seeds. The smallest possible p is {:.4f}
+sentences of this test set, and says nothing about trainings with other seeds. The smallest possible p is {:.2g}
 ({:,} samples)."""
 
 

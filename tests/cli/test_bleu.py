@@ -141,7 +141,7 @@ def test_paired_tests_are_sacrebleu_s(fwp, systems, tmp_path, kind, samples, met
     assert values[0] is None and values[1] < 0.05
 
 
-@pytest.mark.parametrize("kind, samples, least", [("bs", 1000, "0.0010"), ("ar", 19, "0.0500")])
+@pytest.mark.parametrize("kind, samples, least", [("bs", 1000, "0.001"), ("ar", 20_000, "5e-05")])
 def test_a_paired_test_says_what_p_is_about(fwp, systems, kind, samples, least):
     worse, better, references = systems
     words = ("bleu", "--references", references, "--hypotheses", better, worse)
