@@ -33,7 +33,7 @@ from .errors import CommandError, UsageError, refuse_below
 from .significance import paired
 
 _THEIRS = re.compile(r"metrics|confidence|width|(bleu|chrf|ter|confidence|paired)_.*")
-_MEANING = """\
+_MEANING = """
 p is the probability of a difference at least as large if both systems were equally good. It is computed from the
 sentences of this test set, and says nothing about trainings with other seeds. The smallest possible p is {:.2g}
 ({:,} samples)."""

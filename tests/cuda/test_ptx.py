@@ -41,8 +41,8 @@ def test_short_sentences(rule, length, feature_map):
 
 
 # Forward and backward of a head of 32 and of 256 tokens and 256 features, by all warps. These are instructions of PTX,
-# which has moves and conversions of addresses that machine code may lack. Of 32 tokens are wanted 4500 and 11000 under
-# the sum rule, 7000 and 18000 under the delta rule, and twice as many at most under the gated ones.
+# which has moves and conversions of addresses that machine code may lack. For 32 tokens, at most 4500 and 11000 are
+# wanted under the sum rule, 7000 and 18000 under the delta rule, and twice as many under the gated ones.
 INSTRUCTIONS = {
     32: {"sum": (4200, 10_600), "delta": (6600, 15_300), "gated": (4700, 13_300), "gated_delta": (7300, 17_700)},
     256: {
