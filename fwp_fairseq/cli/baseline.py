@@ -30,12 +30,11 @@ def model_flags(baseline: str, arch: str) -> list[str]:
 
 def refuse_other(baseline: str, out: Path) -> None:
     """Raises UsageError if ``out`` holds a training of another baseline, before the first model is trained on."""
-    from .checkpoint import load
+    from .checkpoint import load_last
 
-    last = folder_in(out) / "checkpoints/checkpoint_last.pt"
-    if not last.is_file():
+    if (state := load_last(folder_in(out))) is None:
         return
-    theirs = str(section(load(last, mmap=True), "model").get("fwp_decoder") or "softmax")
+    theirs = str(section(state, "model").get("fwp_decoder") or "softmax")
     if theirs != baseline:
         raise UsageError(
             f"--baseline {baseline}: --out {out} holds --baseline {printable(theirs)}; expected another --out"

@@ -37,6 +37,12 @@ def load(path: Path, mmap: bool = False) -> dict:
         raise CommandError(f"{path}: truncated, or not a checkpoint that can be loaded safely: {reason}") from None
 
 
+def load_last(folder: Path) -> dict | None:
+    """Loads the last checkpoint of a folder of ``fwp train``, as :func:`load` with ``mmap``; None if it has none."""
+    last = folder / "checkpoints/checkpoint_last.pt"
+    return load(last, mmap=True) if last.is_file() else None
+
+
 def load_model(path: Path, find_data: Callable[[dict], Path]):
     """Returns the translation model of a checkpoint, its task, and the folder of its dictionaries.
 

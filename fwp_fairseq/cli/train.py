@@ -127,12 +127,10 @@ class Training:
 
     def updates(self) -> tuple[int | None, bool]:
         """Returns the updates made so far, None if no checkpoint tells, and whether --patience ended the training."""
-        from .checkpoint import load
+        from .checkpoint import load_last
 
-        last = self.checkpoints / "checkpoint_last.pt"
-        if not last.is_file():
+        if (state := load_last(self.folder)) is None:
             return None, False
-        state = load(last, mmap=True)
         waited = (state.get("extra_state") or {}).get("early_stopping", {}).get("num_runs", 0)
         history = state.get("optimizer_history") or [{}]
         return history[-1].get("num_updates"), 0 < lengths_of(self.words).patience <= waited
@@ -214,12 +212,11 @@ def run(args) -> int:
 
 def _refuse_other_data(out: Path, prepared: Prepared) -> None:
     """Refuses an --out whose training was made from another data folder, before new texts are prepared."""
-    from .checkpoint import load
+    from .checkpoint import load_last
 
-    last = out / "checkpoints/checkpoint_last.pt"
-    if prepared.is_made or not last.is_file():
+    if prepared.is_made or (state := load_last(out)) is None:
         return
-    theirs = str(section(load(last, mmap=True), "task").get("data"))
+    theirs = str(section(state, "task").get("data"))
     if theirs != str(prepared.folder):
         raise UsageError(
             f"--out {out} holds a training with --data {printable(theirs)}; expected that or another --out"
@@ -387,16 +384,9 @@ def _conclude(args, corpus: Corpus, out: Path, trainings: list[Training]) -> Non
     checkpoints, name = trainings[0].checkpoints, called()
     comparison = ""
     if args.finetune_from:
-        pair = [
-            "--hypotheses",
-            f"CONTROL/translations.{args.target}",
-            hypotheses[0],
-            "--references",
-            target,
-            *tokenizer,
-        ]
+        pair = ["--hypotheses", f"CONTROL/translations.{args.target}", hypotheses[0], "--references", target]
         comparison = (
-            f"\ncomparison   {name} {shlex.join(map(str, ['bleu', *pair, '--paired-bs']))}"
+            f"\ncomparison   {name} {shlex.join(map(str, ['bleu', *pair, *tokenizer, '--paired-bs']))}"
             "\n             (CONTROL is a training of as many updates to compare with: docs/conversion.md)"
         )
     say(
