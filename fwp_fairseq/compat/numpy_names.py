@@ -1,8 +1,6 @@
 """Gives fairseq the names that it still uses and that numpy dropped in 1.24 and 2.
 
-Symptom: "module 'numpy' has no attribute 'float'"; --num-batch-buckets fails.
-Cause: fairseq was written for numpy 1.20.
-Test: tests/fairseq_tools/test_options.py::test_trains[adafactor-and-buckets]
+fairseq was written for numpy 1.20: "module 'numpy' has no attribute 'float'".
 """
 
 import types

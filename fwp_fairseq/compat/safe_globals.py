@@ -1,8 +1,6 @@
 """Registers as safe exactly the classes that fairseq writes into checkpoints and sends between workers.
 
-Symptom: "Weights only load failed" for checkpoints of fairseq's own models and of trainings with --eval-bleu.
-Cause: Torch >= 2.6 loads checkpoints with ``weights_only=True``, which refuses all other classes.
-Test: tests/fairseq_tools/test_conversion.py::test_softmax_decodes_as_before
+Torch >= 2.6 loads checkpoints with ``weights_only=True``, which refuses all other classes.
 """
 
 import argparse

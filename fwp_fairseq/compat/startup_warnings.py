@@ -1,8 +1,6 @@
 """Silences start-up warnings about fairseq's own internals, on which a user cannot act.
 
-Symptom: A page of warnings before the first line of a training.
-Cause: fairseq calls hydra, omegaconf and torch in ways that newer versions of these deprecate.
-Test: tests/fairseq_tools/test_training.py::test_starts_without_warnings
+fairseq calls hydra, omegaconf and torch in ways that newer versions of these deprecate.
 """
 
 import warnings

@@ -3,8 +3,8 @@
 Faults that end in an error are mended for every model. Mends that change results which fairseq computes without an
 error take effect only in processes that have built a model of this plugin.
 
-Each file says what the user sees (Symptom), why (Cause) and which test reproduces it (Test), and mends it when it is
-imported. docs/reliability.md has a table of them. Importing this package imports all of them.
+Each file mends one fault when it is imported, and importing this package imports all of them. docs/reliability.md lists
+them, each with what users see without it, why, and the test that reproduces it.
 """
 
 import contextlib

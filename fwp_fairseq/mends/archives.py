@@ -1,8 +1,6 @@
 """Unpacks an archive that is given to ``from_pretrained`` into a new folder, or refuses it and leaves it as it is.
 
-Symptom: An archive writes, moves or deletes files outside its folder, through absolute names, ``../`` or links.
-Cause: fairseq unpacks any names in the archive, and moves their common prefix to the place of the archive.
-Test: tests/mends/test_archives.py::test_what_leaves_the_folder_is_refused
+fairseq unpacks any names in the archive, and moves their common prefix to the place of the archive.
 """
 
 import os

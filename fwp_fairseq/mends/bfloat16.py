@@ -1,8 +1,6 @@
 """Trains with --bf16 and --memory-efficient-bf16 where there is no TPU, in one process or in several.
 
-Symptom: "'NoneType' object has no attribute 'xla_device'"; each process of torchrun trains a separate model.
-Cause: fairseq treats --bf16 as if it were --tpu.
-Test: tests/mends/test_bfloat16.py::test_a_tpu_is_used_only_if_there_is_one
+fairseq treats --bf16 as if it were --tpu.
 """
 
 import importlib.util

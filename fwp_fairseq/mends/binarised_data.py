@@ -1,8 +1,6 @@
 """Checks binarised data when it is opened, and names the file that is missing, damaged or of another dictionary.
 
-Symptom: An error without a file name in the middle of an epoch, or an assertion on a GPU that ends the process.
-Cause: fairseq notices most damage only when it reads the damaged sentence, and some of it never.
-Test: tests/mends/test_binarised_data.py::test_damage_is_named
+fairseq notices most damage only when it reads the damaged sentence, and some of it never.
 """
 
 import os

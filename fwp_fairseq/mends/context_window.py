@@ -1,9 +1,6 @@
 """fairseq-eval-lm --context-window scores every token with the context in front of it, in whatever order.
 
-Symptom: Perplexity differs with --num-workers 2 or --num-shards, without a warning.
-Cause: fairseq takes the context from the text that the same process collated before, which is then another part of the
-text.
-Test: tests/fairseq_tools/test_carried_state.py::test_a_sliding_window
+fairseq takes the context from the text that the same process collated before, which is then another part of the text.
 """
 
 import torch

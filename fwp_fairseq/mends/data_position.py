@@ -1,8 +1,6 @@
 """Resumes in the middle of an epoch at the right batch when the number of processes has changed.
 
-Symptom: A training resumed with more processes skips batches, and one with fewer processes repeats some.
-Cause: fairseq saves how many batches each process has seen, but not how many processes there were.
-Test: tests/fairseq_tools/test_distributed.py::test_goes_on_with_another_number_of_processes
+fairseq saves how many batches each process has seen, but not how many processes there were.
 """
 
 import logging

@@ -1,8 +1,6 @@
 """Saves digests of the dictionaries in checkpoints, and refuses to open one with other dictionaries.
 
-Symptom: Translations are nonsense, without an error, if the data folder is that of another training.
-Cause: The parameters reveal only the number of entries in the dictionaries.
-Test: tests/fairseq_tools/test_checkpoints.py::test_decoding_with_another_dictionary_is_refused
+The parameters reveal only how many entries the dictionaries had; with others of this size, translations are nonsense.
 """
 
 import hashlib
@@ -24,8 +22,8 @@ _KINDS = {"src_dict": "source ", "tgt_dict": "target ", "dictionary": ""}
 def _describe(task: FairseqTask) -> dict[str, str]:
     """Describes each dictionary of a translation or language-modelling task by its number of entries and a digest.
 
-    Other tasks are left alone; the dictionaries of a multilingual task, for example, depend on the language pair.
-    The description is made once, before a model is built: some tasks (online_backtranslation) and models
+    Other tasks are left alone; the dictionaries of a multilingual task, for example, depend on the language pair. The
+    description is made once, before a model is built: some tasks (online_backtranslation) and models
     (--merge-src-tgt-embed) add words to the dictionaries afterwards, and fairseq-generate checks a checkpoint before.
     """
     if _DESCRIBED in vars(task):

@@ -1,8 +1,6 @@
 """Lets --diverse-beam-groups decode sentences of any number.
 
-Symptom: --diverse-beam-groups 2 ends in an IndexError if the number of a sentence is at least the batch size.
-Cause: fairseq uses the number of a sentence in the data as its position in the batch.
-Test: tests/mends/test_diverse_beams.py::test_translations_do_not_depend_on_the_numbers_of_sentences
+fairseq uses the number of a sentence in the data as its position in the batch.
 """
 
 from fairseq.search import DiverseBeamSearch

@@ -1,8 +1,6 @@
 """Makes an architecture's name in a Hydra configuration mean what it means to --arch.
 
-Symptom: fairseq-hydra-train with ``model: {_name: ARCHITECTURE}`` builds a model of the base size.
-Cause: It uses only the model class of this name, with the defaults of that class.
-Test: tests/fairseq_tools/test_hydra.py::test_documented_commands
+fairseq-hydra-train uses only the model class of this name, with the defaults of that class.
 """
 
 import argparse

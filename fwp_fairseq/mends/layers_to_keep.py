@@ -1,8 +1,6 @@
 """A model of some layers of another one (--encoder-layers-to-keep) is saved with the number of layers that it has.
 
-Symptom: A training with --finetune-from-model and --encoder-layers-to-keep leaves checkpoints that nothing can open.
-Cause: fairseq removes the option from the checkpoint, but leaves the original number of layers in it.
-Test: tests/mends/test_layers_to_keep.py::test_the_options_have_the_number_of_layers
+fairseq removes the option from the checkpoint, but leaves the original number of layers in it.
 """
 
 import re

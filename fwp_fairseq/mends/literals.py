@@ -1,8 +1,6 @@
 """Replaces the ``eval`` by which fairseq reads some options.
 
-Symptom: Opening a checkpoint runs Python code in its options.
-Cause: fairseq parses lists and numbers in options with ``eval``.
-Test: tests/fairseq_tools/test_checkpoints.py::test_options_of_a_checkpoint_run_no_code
+fairseq parses lists and numbers in options with ``eval``.
 """
 
 import ast

@@ -1,8 +1,6 @@
 """Checks a checkpoint before a model is made of it; errors name the file and the reason.
 
-Symptom: "Invalid argument" or "please ensure that the architectures match", without a file name; a hostile file hangs.
-Cause: fairseq passes on torch's error messages, and builds a model of any size that the options request.
-Test: tests/cli/test_hostile_checkpoints.py::test_fairseq_refuses_it_by_name
+fairseq passes on torch's error messages, and builds a model of any size that the options request.
 """
 
 import logging

@@ -1,8 +1,6 @@
 """fairseq-eval-lm and fairseq-validate print their results on standard output, without lines for debugging.
 
-Symptom: ``fairseq-eval-lm ... | tee eval.log`` leaves an empty file, and DEBUG lines appear.
-Cause: fairseq sets up logging to standard error when it is imported, so what a tool sets up later has no effect.
-Test: tests/fairseq_tools/test_carried_state.py::test_the_documented_commands
+fairseq sets up logging to standard error when it is imported, so what a tool sets up later has no effect.
 """
 
 import logging

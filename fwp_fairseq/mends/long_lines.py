@@ -1,8 +1,6 @@
 """Names every flag that a longer sentence needs; fairseq names the one that leaves it out.
 
-Symptom: A sentence that is too long ends the command, and the message advises to leave it out.
-Cause: fairseq names the flag that skips such sentences, but not the flag that allows them.
-Test: tests/mends/test_long_lines.py::test_the_flags_that_a_longer_line_needs_are_those_of_the_task
+fairseq names the flag that skips such sentences, but not the flag that allows them.
 """
 
 from fairseq.tasks import FairseqTask

@@ -1,9 +1,6 @@
 """--store-ema averages parameters only, can begin from a model without an average, and is resumed where it was.
 
-Symptom: --store-ema fails, averages the seeds of random features, or gives other results if the training is resumed.
-Cause: fairseq averages all of a model's state, deletes parameters that it reads later, and does not save
---ema-update-freq.
-Test: tests/fairseq_tools/test_interrupted.py::test_ends_as_if_uninterrupted[ema-new-batches]
+fairseq averages all of a model's state, deletes parameters that it reads later, and does not save --ema-update-freq.
 """
 
 from fairseq.models.ema.ema import EMA

@@ -1,8 +1,6 @@
 """--task multilingual_translation refuses, by name, an architecture that is not made for it.
 
-Symptom: "Key 'left_pad_source' not in 'FwpTransformerConfig'".
-Cause: The task looks up its own options in those of the model before it checks that the model has several languages.
-Test: tests/fairseq_tools/test_faults.py::test_what_makes_no_sense_is_named
+The task itself looks up its options in those of the model before it checks that the model has several languages.
 """
 
 from fairseq.models import ARCH_MODEL_REGISTRY, FairseqMultiModel

@@ -1,8 +1,7 @@
 """Lets a training whose gradients become NaN end with an error that says when, why and what to change.
 
-Symptom: StopIteration when gradients become NaN.
-Cause: fairseq searches for the NaN with torch's backward hooks, which do not accept modules that return a dictionary.
-Test: tests/fairseq_tools/test_faults.py::test_nan_names_the_update_and_what_to_change
+fairseq searches for the NaN with torch's backward hooks, which fail with StopIteration for a module that returns a
+dictionary, such as fairseq's encoders.
 """
 
 import torch
@@ -22,12 +21,6 @@ def _tensors(output):
 
 @around(NanDetector, "add_hooks")
 def add_hooks(_, self, module):
-    """Makes fairseq's search for the origin of a NaN work with modules whose outputs are nested.
-
-    The search uses torch's backward hooks, which fail with StopIteration for a module that returns no tensor at the top
-    level of its output, such as fairseq's encoders.
-    """
-
     def watch(module, inputs, output):
         for tensor in _tensors(output):
             if tensor.requires_grad:

@@ -1,8 +1,6 @@
 """A training with --fp16 or --memory-efficient-fp16 on a CPU goes on after an overflow, at a smaller loss scale.
 
-Symptom: After the first overflow on a CPU: "Torch not compiled with CUDA enabled" or "No CUDA GPUs are available".
-Cause: fairseq then moves a number to the GPU, even if there is none.
-Test: tests/fairseq_tools/test_faults.py::test_nan_in_mixed_precision
+After an overflow, fairseq moves a number to the GPU, even if there is none.
 """
 
 from unittest import mock

@@ -1,8 +1,6 @@
 """Lets a criterion choose what is trained: calls its ``prepare_model(model)`` before the optimizer is made.
 
-Symptom: A criterion that freezes parameters, such as attention_transfer, comes too late.
-Cause: fairseq builds criterions without their model, and optimizers from the parameters that require gradients.
-Test: tests/fairseq_tools/test_attention_transfer.py::test_the_loss_falls_and_nothing_but_maps_changes
+fairseq builds criterions without their model, and optimizers from the parameters that require gradients.
 """
 
 from fairseq.trainer import Trainer

@@ -1,9 +1,6 @@
 """Mends training in several processes: launchers are obeyed, CPUs work, and errors name a lost process.
 
-Symptom: On a CPU, each process of torchrun trains a separate model, or nccl fails; a lost process gives a page of
-socket errors.
-Cause: fairseq counts GPUs where it should count processes, and passes on torch's error messages.
-Test: tests/fairseq_tools/test_distributed.py::test_documented_lines
+fairseq counts GPUs where it should count processes, and passes on torch's error messages.
 """
 
 import logging

@@ -1,8 +1,6 @@
 """--no-repeat-ngram-size compares the pieces of a hypothesis without the padding behind them, also for N = 1.
 
-Symptom: --no-repeat-ngram-size N has no effect on a CPU.
-Cause: fairseq compares the end of the buffer in which a hypothesis grows, instead of the end of the hypothesis.
-Test: tests/fairseq_tools/test_generation.py::test_prefix_is_kept_and_no_two_pieces_are_repeated
+fairseq compares the end of the buffer in which a hypothesis grows, instead of the end of the hypothesis.
 """
 
 import math

@@ -1,9 +1,7 @@
 """Saves what a resumed training needs, beyond what fairseq saves, to end as an uninterrupted one does.
 
-Symptom: A resumed training ends differently with reduce_lr_on_plateau, --force-anneal, --fp16, --bf16 and --patience.
-Cause: fairseq does not save the counters of plateau, loss scale and early stopping, the learning rate at the start of
-an epoch, or the parameters in single precision.
-Test: tests/mends/test_resumed_counters.py::test_parameters_and_loss_scale_are_those_of_an_uninterrupted_training
+fairseq does not save the counters of plateau, loss scale and early stopping, the learning rate at the start of an
+epoch, or the parameters in single precision.
 """
 
 from fairseq import checkpoint_utils

@@ -1,8 +1,6 @@
 """Makes a resumed training see the batches of an uninterrupted one, and lets a finished one make no further update.
 
-Symptom: A resumed training sees some sentences twice and others not at all, and makes an update after --max-update.
-Cause: fairseq draws its batches again from the epoch in which a session begins, and checks limits only after an update.
-Test: tests/fairseq_tools/test_training.py::test_resumed_run_is_bit_identical
+fairseq draws its batches again from the epoch in which a session begins, and checks limits only after an update.
 """
 
 import inspect
@@ -93,10 +91,7 @@ def load_and_say(load, self, filename, reset_optimizer=False, *args, **kwargs):
 
 @around(checkpoint_utils, "load_checkpoint", ours=True)
 def load_and_stop(load, cfg, trainer, **kwargs):
-    """Stops a resumed training that has reached --max-update, --stop-time-hours or --patience before another update.
-
-    fairseq checks these limits only after an update, and so makes one update too many.
-    """
+    """Stops a resumed training that has reached --max-update, --stop-time-hours or --patience before another update."""
     restored = cfg.restore_file.replace(".pt", f"{trainer.checkpoint_suffix}.pt")
     if cfg.restore_file != _USUAL and not PathManager.exists(restored) and trainer.is_data_parallel_master:
         logger.warning(f"--restore-file {restored}: no such checkpoint; the training begins with new parameters")

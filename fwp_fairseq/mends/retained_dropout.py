@@ -1,8 +1,6 @@
 """--retain-dropout-modules takes names of classes, separated by commas, and refuses one that no module has.
 
-Symptom: --retain-dropout-modules FwpDecoderLayer also keeps the dropout of FwpDecoder; a misspelt name goes unnoticed.
-Cause: fairseq keeps the flag as one text, and searches it for the name of each module.
-Test: tests/fairseq_tools/test_generation.py::test_dropout_is_kept_where_it_is_asked_for
+fairseq keeps the flag as one text, and searches it for the name of each module.
 """
 
 import re

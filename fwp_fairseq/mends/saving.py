@@ -1,8 +1,6 @@
 """Writes fairseq's checkpoints completely or not at all.
 
-Symptom: After a full disk or a kill, checkpoint_last.pt is damaged, or the error message is misleading.
-Cause: fairseq repeats a failed save by appending to what it has written, and copies onto the old file.
-Test: tests/fairseq_tools/test_faults.py::test_full_disk
+fairseq repeats a failed save by appending to what it has written, and copies onto the old file.
 """
 
 import contextlib

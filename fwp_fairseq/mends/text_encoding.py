@@ -1,9 +1,7 @@
 """Names file and line of a text that is not UTF-8, leaves out a byte order mark, and writes UTF-8 in any locale.
 
-Symptom: fairseq-preprocess ends with "negative seek position"; under LC_ALL=C every command ends with
-UnicodeEncodeError.
-Cause: fairseq steps back endlessly from a byte that begins no character, and prints in the encoding of the locale.
-Test: tests/mends/test_text_encoding.py::test_a_bad_line_is_named_wherever_reading_begins
+fairseq-preprocess, if it starts to read in the middle of a character, steps back to its beginning; from a byte that
+begins no character it steps back endlessly. fairseq prints in the encoding of the locale.
 """
 
 import io
@@ -43,11 +41,6 @@ if interactive := program("interactive"):
 
 @around(file_chunker_utils, "_safe_readline")
 def readline(_, file) -> str:
-    """Ends fairseq-preprocess at a line that is not UTF-8 with an error that names it.
-
-    A process that starts to read in the middle of a character steps back to its beginning. fairseq steps back without
-    end, and then complains about a negative position.
-    """
     position = file.tell()
     for back in range(min(_LONGEST, position + 1)):
         if back:
