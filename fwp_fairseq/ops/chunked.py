@@ -95,24 +95,25 @@ def _heads_first(x: Tensor) -> Tensor:
 class _Chunk:
     """Computes the quantities needed to read one chunk of keys, values and gates.
 
-    Numbers per position have shape ``(B, H, L, 1)``. ``keep`` is 0 at padding and 1 elsewhere, or None without padding.
-    At each position, earlier content is multiplied by ``forget_gate``, and the position's own write by ``input_gate``.
+    Numbers per position have shape ``(B, H, L, 1)``. ``present`` is 0 at padding and 1 elsewhere. At each position,
+    earlier content is multiplied by ``keep``, and the position's own write by ``strength``. None stands for 1
+    everywhere.
     """
 
     def __init__(
-        self, k: _Features, v: Tensor, beta: Tensor | None, alpha: Tensor | None, keep: Tensor | None, call: Call
+        self, k: _Features, v: Tensor, beta: Tensor | None, alpha: Tensor | None, present: Tensor | None, call: Call
     ):
-        self.k, self.v, self.beta, self.keep = k, v, beta, keep
+        self.k, self.v, self.beta, self.present = k, v, beta, present
         self.call = call
-        self.forget_gate, self.input_gate = (1 - beta, beta) if call.rule == "gated" else (alpha, keep)
+        self.keep, self.strength = (1 - beta, beta) if call.rule == "gated" else (alpha, present)
         self._between: Tensor | None = None
 
     def between(self) -> Tensor:
         """Computes the decay of the write at s up to position t >= s, (B, H, L, L)."""
         if self._between is None:
-            length = self.forget_gate.shape[2]
-            later = torch.ones(length, length, dtype=torch.bool, device=self.forget_gate.device).tril(-1)
-            self._between = torch.where(later, self.forget_gate, 1).cumprod(-2).tril()
+            length = self.keep.shape[2]
+            later = torch.ones(length, length, dtype=torch.bool, device=self.keep.device).tril(-1)
+            self._between = torch.where(later, self.keep, 1).cumprod(-2).tril()
         return self._between
 
     def old(self, W: Tensor, x: _Features) -> Tensor:
@@ -126,7 +127,7 @@ class _Chunk:
             return self.v
         length = self.v.shape[2]
         gram = self.k.dot(self.k).tril(-1) if length > 1 else None
-        if gram is not None and self.forget_gate is not None:
+        if gram is not None and self.keep is not None:
             gram = gram * self.between()
         rate = self.beta
         if self.call.normalize_output:
@@ -142,26 +143,26 @@ class _Chunk:
         """Computes z.k_t just before the write of every position t, including the decay of z up to there."""
         total = torch.zeros_like(self.beta)
         if gram is not None:
-            total = (gram if self.keep is None else gram * self.keep.mT).sum(-1, keepdim=True)
+            total = (gram if self.present is None else gram * self.present.mT).sum(-1, keepdim=True)
         return total if z is None else total + self.old(z[..., None], self.k)
 
     def weights(self) -> Tensor | None:
         """Computes e, ``(B, H, L, 1)``, which is 0 at padding; None if it is all ones."""
-        if self.forget_gate is None:
-            return self.keep
-        later = F.pad(self.forget_gate[:, :, 1:], (0, 0, 0, 1), value=1)
+        if self.keep is None:
+            return self.present
+        later = F.pad(self.keep[:, :, 1:], (0, 0, 0, 1), value=1)
         left = later.flip(2).cumprod(2).flip(2)
-        return left if self.input_gate is None else left * self.input_gate
+        return left if self.strength is None else left * self.strength
 
     def causal_weights(self) -> Tensor | None:
         """Computes M on and below the diagonal, ``(B, H, L, L)`` or broadcastable to it; None if it is all ones."""
-        if self.forget_gate is None:
-            return None if self.keep is None else self.keep.mT
-        return self.between() if self.input_gate is None else self.between() * self.input_gate.mT
+        if self.keep is None:
+            return None if self.present is None else self.present.mT
+        return self.between() if self.strength is None else self.between() * self.strength.mT
 
     def decay(self) -> Tensor | None:
         """Computes the decay of the earlier state up to and including each position; None without decay."""
-        return None if self.forget_gate is None else self.forget_gate.cumprod(2)
+        return None if self.keep is None else self.keep.cumprod(2)
 
     def next_state(self, u: Tensor, W: Tensor | None, z: Tensor | None) -> tuple[Tensor, Tensor | None]:
         """Computes the state after the chunk from the vectors u that it writes and the state before it."""
@@ -210,16 +211,16 @@ def _read_state(q: _Features, W: Tensor, z: Tensor | None, call: Call) -> Tensor
 @in_one_way
 def run(call: Call) -> tuple[Tensor, FastWeights | None]:
     """Computes the operator; see :mod:`.fast_weights` for shapes and :class:`.call.Call` for the inputs."""
-    raw_k, raw_v, keep = call.k, call.v.to(call.dtype), None
+    raw_k, raw_v, present = call.k, call.v.to(call.dtype), None
     beta, alpha = (None if x is None else x.to(call.dtype)[..., None] for x in (call.beta, call.alpha))
     if call.key_padding_mask is not None:
-        # ``keep`` removes padding from the Gram matrix. Its keys and values are zeroed too, so that a NaN there cannot
-        # spread.
+        # ``present`` removes padding from the Gram matrix. Its keys and values are zeroed too, so that a NaN there
+        # cannot spread.
         padded = call.key_padding_mask[:, :, None, None]
         raw_k, raw_v = raw_k.masked_fill(padded, 0), raw_v.masked_fill(padded, 0)
         beta = None if beta is None else beta.masked_fill(padded, 0)
         alpha = None if alpha is None else alpha.masked_fill(padded, 1)
-        keep = _heads_first((~padded).to(call.dtype))
+        present = _heads_first((~padded).to(call.dtype))
     q, k = (_Features.of(_heads_first(x), call) for x in (call.q, raw_k))
     v = _heads_first(raw_v)
     beta, alpha = (None if x is None else _heads_first(x) for x in (beta, alpha))
@@ -235,7 +236,7 @@ def run(call: Call) -> tuple[Tensor, FastWeights | None]:
     needs_gram = call.causal or call.rule in CORRECTING
     longest = max(sources if not needs_gram or sources <= LONGEST_SINGLE_CHUNK else CHUNK, 1)
     count = -(-sources // longest)
-    parts = zip(k.split(longest), *(_split(x, longest) for x in (v, beta, alpha, keep)), strict=False)
+    parts = zip(k.split(longest), *(_split(x, longest) for x in (v, beta, alpha, present)), strict=False)
     chunks = (_Chunk(*part, call) for part in parts)
     queries = q.split(longest)[:count] if call.causal else [q] * count
 
