@@ -82,18 +82,23 @@ class Recipe:
         chosen = arch or self.further or any(flag.startswith("--fwp-") for flag in flags)
         return _FOR_PASSAGES if self.passages and not chosen else {}
 
-    def flags(self, arch: str | None, max_update: int | None) -> dict[str, str]:
+    def flags(self, arch: str | None, max_update: int | None, is_timed: bool = False) -> dict[str, str]:
         """Returns flags of fairseq-train: for small corpora a tiny model and a high learning rate.
 
         The warm-up is a fifth of the updates that fit the corpus, whatever ``max_update`` is, so that a training can go
-        on with a larger one. The training ends earlier if the loss on valid no longer falls (--patience).
+        on with a larger one. If ``is_timed`` (--minutes), it is at most a fifth of ``max_update``, because a rate that
+        is still rising when the time is over would be wasted. The training ends earlier if the loss on valid no longer
+        falls (--patience).
         """
+        warmup = min(self.updates // 5, 4000)
+        if is_timed and max_update:
+            warmup = min(warmup, max(1, max_update // 5))
         rate = {(True, False): "3e-3", (True, True): "1e-3", (False, False): "5e-4", (False, True): "1.7e-4"}
         return {
             "--arch": arch or self.arch(),
             "--dropout": self.dropout[0],
             "--lr": rate[self.small, self.further],
-            "--warmup-updates": str(min(self.updates // 5, 4000)),
+            "--warmup-updates": str(warmup),
             "--max-tokens": str(self.max_tokens),
             "--max-source-positions": str(self.positions),
             "--max-target-positions": str(self.positions),

@@ -250,11 +250,9 @@ def _trainings(args, prepared: Prepared, out: Path, beginning) -> list[Training]
     cpu = ["--cpu"] if args.cpu or not torch.cuda.is_available() else []
 
     def words(folder: Path, model: list[str], flags: list[str], max_update: int | None) -> list[str]:
-        chosen = recipe.flags(args.arch, max_update)
+        chosen = recipe.flags(args.arch, max_update, is_timed=bool(args.minutes))
         if model:
             del chosen["--arch"]
-        if args.minutes and max_update:  # a rate that is still rising when the minutes are over would be wasted
-            chosen["--warmup-updates"] = str(min(int(chosen["--warmup-updates"]), max(1, max_update // 5)))
         source, target = corpus.languages
         parts = [
             *tool("train", prepared.folder, "--user-dir", FOLDER, "--task", "translation", "-s", source, "-t", target),
