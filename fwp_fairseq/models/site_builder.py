@@ -18,7 +18,10 @@ def refuse_heads(side: str, embed_dim: int, heads: int) -> None:
 def build_attention(
     layer: nn.Module, embed_dim: int, cfg: TransformerConfig, site: str
 ) -> CrossAttention | SelfAttention | SiteAttention | None:
-    """Builds the attention of a site; returns None if the flags choose fairseq's own softmax attention.
+    """Builds the attention of a site.
+
+    Returns None if the flags give the encoder or the decoder exactly fairseq's softmax attention, which the caller then
+    builds. The cross site always has one of our modules.
 
     Args:
         layer: fairseq's layer, from which the settings of quantisation noise are taken.
@@ -45,7 +48,8 @@ def build_attention(
                 f"of heads, or --fwp-{site} passes=one"
             )
         return SiteAttention(embed_dim, heads, site=site, source_dim=source_dim, **common)
-    own = [name for name in ("positions", "conv_size") if getattr(options, name) != OPTIONS[name].default]
+    chosen = [name for name, option in OPTIONS.items() if getattr(options, name) != option.default]
+    own = [name for name in chosen if OPTIONS[name].of_softmax and name != "feature_map"]  # which fairseq's lacks
     xformers = cfg.encoder.xformers_att_config
     if own and xformers is not None:
         flag = f"{hyphens(own[0])} of the {site} site"

@@ -157,11 +157,14 @@ def test_refused(options, message):
         FastWeightAttention(**{"kind": "dpfp", "embed_dim": EMBED, "num_heads": HEADS} | options)
 
 
-@pytest.mark.parametrize("kind", [kind for kind in KINDS if not kind.startswith("softmax")])
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if not SiteOptions(**KINDS[kind].options).is_softmax])
 def test_a_kind_by_name_stands_for_its_options_and_others_beat_it(kind):
-    layer = FastWeightAttention(kind, EMBED, HEADS)
-    assert layer.options == SiteOptions(**KINDS[kind].options)
-    other = FastWeightAttention(kind, EMBED, HEADS, backend="reference", directions="redrawn")
+    options = SiteOptions(**KINDS[kind].options)
+    layer = FastWeightAttention(kind, EMBED, HEADS, causal=options.passes == "one")
+    assert layer.options == options
+    other = FastWeightAttention(
+        kind, EMBED, HEADS, causal=options.passes == "one", backend="reference", directions="redrawn"
+    )
     assert other.options == SiteOptions(**KINDS[kind].options, backend="reference")
 
 

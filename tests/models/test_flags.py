@@ -159,7 +159,7 @@ def test_sites_override_the_common_choice():
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_site_has_the_options_of_its_kind_whatever_the_flags_for_all_are(kind):
-    site = "decoder" if {"window", "fast_net", "recurrent"} & KINDS[kind].options.keys() else "cross"
+    site = next(site for site in reversed(SITES) if all(site in OPTIONS[name].sites for name in KINDS[kind].options))
     cfg = FastWeightConfig(fwp_feature_map="favor", fwp_qk_norm="l2", fwp_backend="chunked", **{f"fwp_{site}": kind})
     assert site_config(cfg, site, 64) == SiteOptions(**KINDS[kind].options, backend="chunked")
 
