@@ -9,18 +9,24 @@ from tests.pages import PAGES, ROOT
 TEXTS = {page: (ROOT / page).read_text(encoding="utf-8") for page in PAGES}
 WAYS = {page: TEXTS[page] for page in ("docs/a_querys_way.md", "scripts/README.md")}
 QUERY, RECORD = (re.findall(r"^\| \d+ \| `([^`]+)` \| `([^`]+)` \|", text, re.M) for text in WAYS.values())
-# Elsewhere on these pages a name stands before its file: "`NAME` of `FILE`" or "in".
-ASIDE = re.findall(r"`([A-Za-z_.:]+)`(?: of| in| \()\s*`([\w./]+\.(?:py|h|cpp))`", "".join(WAYS.values()))
+# Elsewhere a name stands before its file: "`NAME` of `FILE`", "in" or "(".
+ASIDE = [
+    (page, *pair)
+    for page in PAGES
+    for pair in re.findall(r"`([A-Za-z_.:]+)`(?: of| in| \()[\s*]*`([\w./]+\.(?:py|h|cuh|cpp))`", TEXTS[page])
+]
 
 
 def test_the_ways_have_stations():
-    assert len(QUERY) == 8 and QUERY[-1] == ("csrc/cpu/head.h", "Head::forward") and len(ASIDE) >= 6
+    assert len(QUERY) == 8 and QUERY[-1] == ("csrc/cpu/head.h", "Head::forward") and len(ASIDE) >= 30
     assert len(RECORD) == 6 and RECORD[-1] == ("fwp_fairseq/tables/table.py", "grid")
 
 
-@pytest.mark.parametrize("file, name", [*QUERY, *RECORD, *((file, name) for name, file in ASIDE)])
-def test_a_name_is_defined_in_its_file(file, name):
-    text = (ROOT / file).read_text(encoding="utf-8")
+@pytest.mark.parametrize("page, name, file", [*((None, name, file) for file, name in QUERY + RECORD), *ASIDE])
+def test_a_name_is_defined_in_its_file(page, name, file):
+    here = ROOT if page is None else (ROOT / page).parent
+    folders = ROOT, here, here / "kernels", ROOT / "fwp_fairseq"
+    text = next(path for folder in folders if (path := folder / file).is_file()).read_text(encoding="utf-8")
     for part in re.split(r"\.|::", name):
         python = rf"^\s*(def|class) {part}\b|^{part}\b.* = "
         cpp = rf"\b(struct|class) {part}\b|\b{part}\([^;{{}}]*\)[^;{{}}]*{{"
