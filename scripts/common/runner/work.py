@@ -1,4 +1,4 @@
-"""The means by which a run gets from training to its records."""
+"""Runs the steps of one run, such as tools and its training, keeps those that are finished, and makes its record."""
 
 import json
 import shlex

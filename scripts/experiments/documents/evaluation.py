@@ -68,7 +68,9 @@ def translate(
     run: Run, checkpoint: Path, words: int, one_of: int, device: dict, say: Callable, options: dict,
     window: int | None = None, where: Path | None = None,
 ) -> tuple[Translations, float]:  # fmt: skip
-    """Translates one of so many passages of this length unless that is done; returns the seconds that it took too.
+    """Translates every ``one_of``-th passage of ``words`` words, unless the folder has the result from before.
+
+    Returns the translations, and the seconds that they took.
 
     ``window`` is how many positions of the source a step reads, None for all; ``where`` is the folder of the result, by
     default that of the checkpoint.
@@ -162,7 +164,7 @@ def corpus_of(run: Run) -> str:
 
 
 def _tests(run: Run, one_of: int, *how, **more) -> dict:
-    """Scores the best checkpoint on the passages of each length; the other arguments are `translate`'s."""
+    """Scores the best checkpoint on the passages of each length; ``how`` and ``more`` are arguments of `translate`."""
     tests = {}
     for words in run.preset.corpus.test_words:
         translated, seconds = translate(run, best(run), words, one_of, *how, **more)
