@@ -100,7 +100,7 @@ class Kernel:
         types: the dtypes that it supports on the CPU.
         cuda_types: the dtypes that it supports on CUDA; empty if there is no CUDA kernel.
         cuda_refusal: the operator of the CUDA library that says why a device cannot serve tensors of certain sizes.
-        sizes: a function from the arguments to the widths for ``cuda_refusal``; None if the caller asks for refusals.
+        sizes: a function from the arguments to the widths for ``cuda_refusal``; None if callers call :meth:`refused`.
         results: the number of results that :meth:`run` returns; the others are for the backward pass. None for all.
         others: the backends with second derivatives, for the error; None if ``differentiate`` is differentiable.
     """

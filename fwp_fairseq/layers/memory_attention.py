@@ -71,28 +71,28 @@ class MemoryAttention(Projections):
 
     def queries(self, x: Tensor, pads: Tensor | None = None, history: History | None = None) -> Tensor:
         """Projects x to queries (B, T, H, d_key); ``pads`` and ``history`` are as in :meth:`project`."""
-        return self._changed("queries and keys", self.project("q", x, pads, history))
+        return self._apply_parts("queries and keys", self.project("q", x, pads, history))
 
     def writes(
         self, source: Tensor, pads: Tensor | None = None, history: History | None = None
     ) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
         """Computes keys and values, (B, S, H, d_key), and a dict with the gates, (B, S, H), and parts of a fast net."""
-        k = self._changed("queries and keys", self.project("k", source, pads, history))
+        k = self._apply_parts("queries and keys", self.project("k", source, pads, history))
         v = self.project("v", source, pads, history)
         return k, v, {name: self.swap_layout(part) for name, part in self.memory("parts", source).items()}
 
     def output(self, out: Tensor, x: Tensor) -> Tensor:
         """Projects the outputs of heads, (B, T, H, d_value), to the result, in the layout and dtype of the input x."""
-        out = self._changed("output", out)
+        out = self._apply_parts("output", out)
         out = self.swap_layout(out).reshape(x.shape).to(x.dtype)  # features are float32 where x is half
         return self.out_proj(self.dropout_module(out))
 
     def weights(self, q: Tensor, k: Tensor, key_padding_mask: Tensor | None = None) -> Tensor | None:
         """Computes attention weights (B, H, T, S) from projected queries and keys; None for a fast net."""
-        q, k = (self._changed("queries and keys", x) for x in (q, k))
+        q, k = (self._apply_parts("queries and keys", x) for x in (q, k))
         return self.memory("weights", q, k, key_padding_mask)
 
-    def _changed(self, place: str, x: Tensor) -> Tensor:
+    def _apply_parts(self, place: str, x: Tensor) -> Tensor:
         """Applies the chosen parts (:mod:`.parts`) for a place to x (B, L, H, d_key)."""
         for part in PARTS:
             if part.place == place and (module := getattr(self, part.option)) is not None:

@@ -11,9 +11,9 @@ class Features(nn.Module):
     """Applies the feature maps of a site, each in two steps: phi(x) = kernel_map(project(x)).
 
     :meth:`queries` and :meth:`keys` compute the first step; operators, which receive :attr:`kernel_map`, compute the
-    second step on the fly. Features of length 1 (the normaliser ``l2``), features of maps that the kernels lack, and
-    ``explicit`` features are computed completely before the operator, and the kernel map is then the identity. This
-    stores d_dot numbers per position, and twice as many in training.
+    second step on the fly. In three cases, features are computed completely before the operator, whose own map is then
+    the identity: features of length 1 (the normaliser ``l2``), maps that the kernels lack, and ``explicit``. Storing
+    the features takes d_dot numbers per position, and twice as many in training.
 
     Parameters: those of ``feature_map``, and of ``query_map`` if queries have a separate map.
 
@@ -43,15 +43,15 @@ class Features(nn.Module):
         return self._identity or self.feature_map.kernel_map
 
     def queries(self, q: Tensor) -> Tensor:
-        """Projects queries (B, L, H, d_key) for the operator, or computes their features."""
+        """Computes the first step of the map for queries (B, L, H, d_key), or both steps in the three cases above."""
         return self(q, self.query_map or self.feature_map)
 
     def keys(self, k: Tensor) -> Tensor:
-        """Projects keys (B, L, H, d_key) for the operator, or computes their features."""
+        """Does for keys (B, L, H, d_key) what :meth:`queries` does for queries."""
         return self(k, self.feature_map)
 
     def forward(self, x: Tensor, phi: FeatureMap) -> Tensor:
-        """Projects queries or keys (B, L, H, d_key) with their map phi, or computes their features."""
+        """Does for queries or keys (B, L, H, d_key) with the map phi what :meth:`queries` does."""
         x = x.transpose(1, 2)
         if self.has_length_one:
             return phi.of_length_one(x, EPS).transpose(1, 2)

@@ -28,7 +28,9 @@ class Sizes(NamedTuple):
         inputs: width of the input from which keys and values are projected.
         heads: number of heads.
         d_key: width of the queries, keys, values and outputs of a head.
-        causal: True if a position reads right after its own write, False if it reads after everything has been written.
+        causal: True in the decoder, where a position reads right after its own write; False where it reads after
+            everything has been written. False in the encoder also with ``passes=both-ways``, although a position then
+            reads right after its own write, in each direction.
         gain: the gain of the Xavier initialisation of the site's projections.
     """
 
@@ -44,12 +46,12 @@ class Memory(nn.Module):
 
     A subclass defines :attr:`State`, the named tuple that it carries from one call to the next, :meth:`state_shapes`,
     :meth:`attend`, and :meth:`weights` if its output is a weighted sum of values. If it decodes lazily, from a cache of
-    recent keys instead of a state, it also defines :meth:`_step` and, for cross-attention, :meth:`_write` and
-    :meth:`_read`. Flags, layers and models find it through :meth:`rows` (the options that it adds to the table),
-    :meth:`chosen_by` and :meth:`contradictions`.
+    recent keys instead of a state, it also defines :meth:`decodes_lazily`, :meth:`_step` and, for cross-attention,
+    :meth:`_write` and :meth:`_read`. Flags, layers and models find it through :meth:`rows` (the options that it adds to
+    the table), :meth:`chosen_by` and :meth:`contradictions`.
 
-    Callers run these methods by calling the module, ``memory("attend", q, k, v, parts)``, because hooks that prepare
-    parameters (pruning, weight norm, FSDP) run before a call but not before a method.
+    Callers run these methods by calling the module with the name of one, ``memory("attend", q, k, v, parts)``, because
+    hooks that prepare parameters (pruning, weight norm, FSDP) run before a call but not before a method.
 
     Parameters: ``beta_proj`` computes one beta per head and position from the input of the keys, for every rule except
     the sum rule; ``decay`` computes alpha for the gated delta rule; ``features`` has the parameters of learned maps.
@@ -101,7 +103,7 @@ class Memory(nn.Module):
         return set()
 
     def forward(self, method: str, *arguments: Any, **named: Any) -> Any:
-        """Runs the method with this name, after the hooks of the module."""
+        """Runs the method with this name, after the hooks of the module. All callers outside this class use it."""
         return getattr(self, method)(*arguments, **named)
 
     def start_beta(self) -> None:

@@ -145,9 +145,9 @@ class Window(Memory):
             The sums that these queries read, (B, F, H, d_key + 1), whose last column is the denominator, and the next
             W; None for sums or a state that is not needed.
         """
-        # At the query of position t, position t - w has left the window; in early calls none has. With gradients, the
-        # rule is called even then, without keys, so that phi, u and b are part of the graph in every batch, as
-        # distributed training requires.
+        # At the query of position t, position t - w has left the window; in a text of up to w positions none has. Under
+        # autograd the rule is called nevertheless, without keys, so that phi, u and b are part of the graph in every
+        # batch, as distributed training requires.
         leaving = max(positions.k.shape[1] - self.size, 0)
         if not leaving and not torch.is_grad_enabled():
             return None, None if state is None else state.W

@@ -18,7 +18,7 @@ def fill_defaults(args, **values) -> None:
 def fill_sites(args, sites: dict[str, str]) -> None:
     """Sets the attention of each site of the model, unless a map for all sites or another kind was chosen.
 
-    Options that the user has set for all sites, or for the site without a kind, modify it.
+    Flags for all sites, and a flag of the site that names no kind (``passes=one``), change single options of it.
     """
     if hasattr(args, "fwp_feature_map"):
         return

@@ -25,9 +25,9 @@ class SharedSource:
     def reorder(self, order: Tensor) -> Tensor | None:
         """Replaces row i by row order[i]; returns the indices of the sources that are kept, or None if all are.
 
-        On a GPU the values of ``order`` are not read, because that would wait for the GPU. If several rows read each
-        source, and the length of ``order`` says that no row has ended, rows are assumed to move only within their
-        source, as the call of ``set_beam_size`` promises.
+        On a GPU the values of ``order`` are not read, because that would wait for the GPU. If each source has several
+        rows and ``order`` is as long as before, each row is assumed to stay with its source, as the call of
+        ``set_beam_size`` promises.
         """
         if self.beam == 1:
             kept = order

@@ -21,9 +21,10 @@ class SiteAttention(FairseqAttention, MemoryAttention):
 
     It has the same arguments, with time as the first dimension, and the same parameter names and initialisation.
 
-    The ``encoder`` site writes all positions and then reads (padding may be on either side). The ``decoder`` site is
-    causal, even if fairseq asks for full-context alignment. The ``cross`` site writes the source once and then only
-    reads.
+    The ``encoder`` site writes all positions and then reads them. With the option ``passes=both-ways`` it reads each
+    position right after its write instead, half of the heads from left to right and the others from right to left.
+    Padding may be on either side. The ``decoder`` site is causal, even if fairseq asks for full-context alignment. The
+    ``cross`` site writes the source once and then only reads.
 
     Decoding is lazy if the compiled library supports it: steps read a cache of recent positions, which is folded into a
     state from time to time (:mod:`fwp_fairseq.ops.decoding`). Memory is bounded, reordering hypotheses moves only

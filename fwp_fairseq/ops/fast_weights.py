@@ -256,9 +256,9 @@ def gated_delta_rule(
     Hatamizadeh 2025, "Gated Delta Networks", Eq. 10). With ``normalize_output``, the old value and y_t are divided
     as under the delta rule, with z = alpha_s z_{s-1} before the write and z_s = alpha_s z_{s-1} + phi(k_s) after it.
 
-    With alpha = 1 this is :func:`delta_rule`, with any normaliser. Without ``normalize_output``, and if the features of
-    each key are orthogonal to those of all earlier keys, it is :func:`gated_rule` for alpha = 1 - beta, and
-    :func:`sum_rule` for alpha = beta = 1.
+    With alpha = 1 this is :func:`delta_rule`, with any normaliser. Two other rules are special cases if the output is
+    not normalised and the features of each key are orthogonal to those of all earlier keys: alpha = 1 - beta gives
+    :func:`gated_rule`, and alpha = beta = 1 gives :func:`sum_rule`.
 
     Args:
         beta: as for :func:`delta_rule`.
