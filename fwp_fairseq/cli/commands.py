@@ -16,7 +16,8 @@ _LONGEST_ERROR = 500  # characters
 
 
 def say(text: str) -> None:
-    print(text, flush=True)
+    """Prints a line at once, as a whole: several threads may do so at a time."""
+    print(f"{text}\n", end="", flush=True)
 
 
 def show(words: list[str]) -> None:

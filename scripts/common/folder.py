@@ -7,21 +7,13 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from fwp_fairseq.cli.commands import say
 from fwp_fairseq.files import locked, refuse_interpreted, write_atomically
 from fwp_fairseq.text import duration
 
 from . import process
 from .commands import printed
 from .process import RecipeError
-from .text import say
-
-
-def refuse_path(path: Path) -> None:
-    """Raises RecipeError for a path with characters that fairseq interprets."""
-    try:
-        refuse_interpreted(path)
-    except ValueError as error:
-        raise RecipeError(error) from None
 
 
 def content(path: Path) -> str:
@@ -37,7 +29,7 @@ class Folder:
     """
 
     def __init__(self, path: Path, steps: tuple[str, ...], say: Callable = say, check: Callable = lambda: None):
-        refuse_path(path)
+        refuse_interpreted(path)
         self.path, self.steps, self.say, self.check = path, steps, say, check
         path.mkdir(parents=True, exist_ok=True)
 

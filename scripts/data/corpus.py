@@ -26,10 +26,7 @@ def outputs(data: Path) -> list[Path]:
 
 
 def prepare(data: Path) -> None:
-    """Makes text, pieces and binarised corpus in a folder; waits if another process is making them.
-
-    Raises RecipeError or DataError.
-    """
+    """Makes text, pieces and binarised corpus in a folder; waits if another process is making them."""
     folder = Folder(data, STEPS)
     with folder.locked(wait=True):
         folder.claim(configuration())
@@ -44,7 +41,7 @@ def preprocess(data: Path) -> list[str]:
 
 
 def make(data: Path, say=print) -> None:
-    """Makes the raw corpus, the BPE model and the corpus in pieces; DataError if the corpus cannot be provided."""
+    """Makes the raw corpus, the BPE model and the corpus in pieces; RecipeError if the corpus cannot be provided."""
     raw = data / "raw"
     multi30k.provide(raw, say)
     for language in multi30k.LANGUAGES:

@@ -19,6 +19,6 @@ SHA256 = {
 
 
 def provide(destination: Path, say: Callable[[str], object] = print) -> None:
-    """Writes every text of SHA256 into `destination`, but for those that are there already. Raises DataError."""
+    """Writes every text of SHA256 into `destination`, but for those that are there already. Raises RecipeError."""
     for name, sha256 in SHA256.items():
         sources.provide(sources.Source("multi30k", f"{URL}/{name}.gz", sha256), destination / name, say)

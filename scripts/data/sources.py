@@ -16,10 +16,6 @@ ROOT = Path(__file__).resolve().parents[2]
 DEFAULT_DATA = "../shared/data"
 
 
-class DataError(RecipeError):
-    """A text cannot be provided; the message says what the user can do."""
-
-
 @dataclass(frozen=True)
 class Source:
     """A file that an experiment needs.
@@ -45,17 +41,17 @@ def folder(corpus: str) -> Path:
 
 
 def unpacked(packed: bytes, source: object) -> bytes:
-    """Returns the content of a .gz file. Raises DataError if it is damaged."""
+    """Returns the content of a .gz file. Raises RecipeError if it is damaged."""
     try:
         return gzip.decompress(packed)
     except (OSError, EOFError, zlib.error) as error:
-        raise DataError(f"{source}: not a complete gzip file ({error}); remove it or fetch it again") from None
+        raise RecipeError(f"{source}: not a complete gzip file ({error}); remove it or fetch it again") from None
 
 
 def provide(source: Source, target: Path, say: Callable[[str], object]) -> None:
     """Writes ``target`` from FWP_DATA, else from a download, unless it is there with the right checksum.
 
-    Raises DataError.
+    Raises RecipeError.
     """
     if target.is_file() and hashlib.sha256(target.read_bytes()).hexdigest() == source.sha256:
         return
@@ -72,7 +68,7 @@ def provide(source: Source, target: Path, say: Callable[[str], object]) -> None:
         content = unpacked(content, where) if packed else content
         actual = hashlib.sha256(content).hexdigest()
         if actual != source.sha256:
-            raise DataError(
+            raise RecipeError(
                 f"{where}: sha256 of {source.name}: expected {source.sha256}, actual {actual}; nothing written"
             )
         write_atomically(target, content)
@@ -81,7 +77,7 @@ def provide(source: Source, target: Path, say: Callable[[str], object]) -> None:
 
 
 def download(url: str, target: Path, corpus: str, say: Callable[[str], object]) -> None:
-    """Downloads a file. Raises DataError, which says where to put the file instead."""
+    """Downloads a file. Raises RecipeError, which says where to put the file instead."""
     from torch.hub import download_url_to_file  # torch takes seconds to import
 
     say(f"downloading {url}")
@@ -89,7 +85,7 @@ def download(url: str, target: Path, corpus: str, say: Callable[[str], object]) 
         download_url_to_file(url, str(target), progress=False)
     except (OSError, EOFError, HTTPException) as error:
         name = url.rpartition("/")[2]
-        raise DataError(
+        raise RecipeError(
             f"{name} is not here and could not be downloaded.\n  {url}: {error}\n"
             f"Put the file from there into {folder(corpus)}, or into DIR/{corpus} for a folder DIR of your choice, and "
             "set FWP_DATA=DIR; then run the same command."

@@ -5,7 +5,6 @@ import shutil
 from fwp_fairseq.cli.translations import lines, translations
 from fwp_fairseq.text import duration
 from scripts.common import bootstrap, score
-from scripts.common.commands import flags_of
 from scripts.common.runner.call import Call
 from scripts.common.runner.experiment import Experiment
 from scripts.common.runner.work import Work
@@ -21,15 +20,6 @@ class Translation(Experiment):
     run_type = TranslationRun
     steps = ("train", "average", "generate", "bleu")
     own_flags = (*Experiment.own_flags, "--update-freq")
-    diverging_is_a_result = True  # a loss that does not fall is recorded like any other
-
-    def explain(self, run: TranslationRun, devices: Gpus) -> str:
-        """Says how an update's tokens are shared among devices and batches."""
-        flags, world = flags_of(commands.train(run, devices)), max(1, len(devices))
-        return (
-            f"an update: {world} {'GPU' if devices else 'CPU process'}{'s' * (world > 1)} x {flags['--update-freq']} "
-            f"batches x {flags['--max-tokens']} tokens = {run.preset.tokens_per_update:,}, whatever the number of GPUs"
-        )
 
     def commands(self, run: TranslationRun, devices: Gpus) -> list[list[str]]:
         return commands.all_commands(run, devices)
@@ -52,7 +42,7 @@ class Translation(Experiment):
             return {"scores": score.bleu(bleu, run.path / "bleu.log", **work.options)}
 
         last = run.path / "checkpoints/checkpoint_last.pt"
-        trained = work.train(commands.train(run, devices), last, strict=not self.diverging_is_a_result)
+        trained = work.train(commands.train(run, devices), last)
         if run.preset.average is not None:
             average = commands.average(run)
             work.run_tool("average", "average the last epochs", average, [run.checkpoint], run.path / "average.log")

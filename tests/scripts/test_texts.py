@@ -5,7 +5,8 @@ import hashlib
 
 import pytest
 
-from scripts.data.sources import DataError, Source, provide
+from scripts.common.process import RecipeError
+from scripts.data.sources import Source, provide
 
 TEXT = "".join(f"line {n}\n" for n in range(5000)).encode()
 
@@ -33,7 +34,7 @@ def test_a_text_is_checked_written_whole_and_kept(folders, tmp_path, where, pack
     wrong += [(gzip.compress(TEXT)[:-9], "not a complete gzip file")] if packed else []
     for content, problem in wrong:
         file.write_bytes(content if problem.startswith("not") else pack(content))
-        with pytest.raises(DataError, match=problem):
+        with pytest.raises(RecipeError, match=problem):
             provide(source(folders[1], name), target, print)
         assert list(target.parent.iterdir()) == []
     file.write_bytes(pack(TEXT))
@@ -42,12 +43,12 @@ def test_a_text_is_checked_written_whole_and_kept(folders, tmp_path, where, pack
     file.unlink()
     provide(source(folders[1], name), target, print)  # from nowhere, as it is there
     target.write_bytes(TEXT[:-1])  # a damaged text is not kept
-    with pytest.raises(DataError, match="could not be downloaded"):
+    with pytest.raises(RecipeError, match="could not be downloaded"):
         provide(source(folders[1], name), target, print)
 
 
 def test_what_cannot_be_had_says_where_to_put_it(folders, tmp_path):
-    with pytest.raises(DataError) as error:
+    with pytest.raises(RecipeError) as error:
         provide(source(folders[1], "none.txt"), tmp_path / "out/none.txt", print)
     for part in ("none.txt is not here", "No such file", str(folders[0]), "set FWP_DATA=DIR"):
         assert part in str(error.value)

@@ -9,7 +9,6 @@ from sacrebleu.dataset import DATASETS
 
 from scripts.common.commands import flags_of
 from scripts.common.folder import RecipeError
-from scripts.data.sources import DataError
 from scripts.experiments.bleu_vs_d_dot import presets, wmt14
 from scripts.translation import commands
 from tests.scripts.test_bleu_vs_d_dot import run_of
@@ -67,7 +66,7 @@ def archives(tmp_path, monkeypatch):
 def test_archive_that_is_not_whole_is_refused(archives, tmp_path, content, problem):
     file = archives / wmt14.ARCHIVES[0].file
     file.write_bytes(content(file.read_bytes()))
-    with pytest.raises(DataError, match=f"europarl.*{problem}"):
+    with pytest.raises(RecipeError, match=f"europarl.*{problem}"):
         wmt14.prepare(tmp_path / "data")
     assert not (tmp_path / "data/raw/train.en").exists()
 

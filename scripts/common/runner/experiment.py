@@ -67,10 +67,6 @@ class Experiment(ABC):
         """Returns the environment variables of a run's tools."""
         return {"CUDA_VISIBLE_DEVICES": ",".join(map(str, devices))}
 
-    def explain(self, run: Run, devices) -> str:
-        """Returns a line about what all runs have in common, or nothing."""
-        return ""
-
     def preparation(self, call: Call) -> list[list[str]]:
         """Returns those commands of `prepare` that are worth printing."""
         return []

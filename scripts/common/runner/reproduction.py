@@ -6,13 +6,13 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 
+from fwp_fairseq.cli.commands import say
 from fwp_fairseq.cli.processes import environment
 
 from .. import process, program, records
 from ..arguments import Parser
 from ..commands import printed
-from ..folder import Folder, refuse_path
-from ..text import say
+from ..folder import Folder
 from . import call as options
 from .call import Call
 from .experiment import Experiment
@@ -54,7 +54,7 @@ def reproduce(experiment: Experiment, call: Call) -> int:
     if on_finished := experiment.on_finished(call):
         return _on_finished(call, runs, *on_finished)
     if call.prepare and not call.dry_run:
-        _prepare(experiment, call)
+        experiment.prepare(call)
         return 0
     files = (call.out / experiment.file, *([process.ROOT / experiment.records] if call.record else []))
     # The last file says which runs are done. With --record it is the project's: a fresh clone, whose own folder is
@@ -62,33 +62,24 @@ def reproduce(experiment: Experiment, call: Call) -> int:
     known = experiment.recorded(files[-1])
     missing = [run for run in runs if experiment.key_of(run) not in known]
     devices = experiment.devices(call)
-    explanation = experiment.explain(runs[0], devices[0])
     for run in () if call.record else runs:  # records do not have all settings, its folder has
         if run not in missing and run.path.is_dir():
             Folder(run.path, experiment.steps).claim(experiment.configuration(run, devices[0]))
     commands = {run.name: experiment.commands(run, devices[0]) for run in missing}
     if call.dry_run:
-        first = [f"# {explanation}"] * bool(explanation) + list(map(printed, experiment.preparation(call)))
+        first = list(map(printed, experiment.preparation(call)))
         blocks = [first, *([f"# {name}", *map(printed, lines)] for name, lines in commands.items())]
         print("\n\n".join("\n".join(block) for block in blocks if block))
         return 0
     if call.record:
         records.require_commit()
     say(f"+ {shlex.join(call.command)}")
-    if explanation:
-        say(explanation)
     if len(missing) < len(runs):
         say(f"{len(runs) - len(missing)} of {len(runs)} runs are recorded already and skipped ({files[-1]})")
     if not missing:
         return 0
-    _prepare(experiment, call)
-    return _carry_out(experiment, missing, devices, files, tuple(call.command))
-
-
-def _prepare(experiment: Experiment, call: Call) -> None:
-    for path in (call.out, call.data):
-        refuse_path(path)
     experiment.prepare(call)
+    return _carry_out(experiment, missing, devices, files, tuple(call.command))
 
 
 def _on_finished(call: Call, runs: list[Run], path: Path, act: Callable) -> int:

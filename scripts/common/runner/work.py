@@ -11,7 +11,7 @@ from fwp_fairseq.cli.progress import SAY_EVERY_SECONDS
 
 from .. import process, records, training
 from ..commands import PYTHON, as_run
-from ..folder import Folder, RecipeError
+from ..folder import Folder
 from ..training import loss_problem
 from .run import Run
 
@@ -58,13 +58,12 @@ class Work:
         self.folder.run(step, title, command, outputs, lambda: {"seconds": self.tool(command, log).seconds}, command)
 
     def train(
-        self, command: list[str], output: Path, step="train", title="train", folder: Path | None = None, strict=False,
-        **more,
-    ) -> dict:  # fmt: skip
+        self, command: list[str], output: Path, step="train", title="train", folder: Path | None = None, **more
+    ) -> dict:
         """Runs fairseq-train to its limit as a step; returns what the record says of it.
 
         ``folder`` holds its log and checkpoints, by default the folder of the run; ``more`` is for `training.train`. A
-        loss that does not fall is a result too, except with ``strict``: RecipeError.
+        loss that does not fall is said, and is a result like any other.
         """
         folder = folder or self.run.path
 
@@ -75,8 +74,6 @@ class Work:
 
         trained = self.folder.run(step, title, self.configuration, [output], work, command)
         if problem := loss_problem(trained):
-            if strict:
-                raise RecipeError(f"{problem}; see {folder}/train.log")
             self.say(f"{problem}; see {folder}/train.log")
         return trained
 

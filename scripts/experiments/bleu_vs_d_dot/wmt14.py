@@ -17,9 +17,9 @@ from fwp_fairseq.cli.processes import cores
 from fwp_fairseq.files import replaced, write_atomically
 from scripts.common.commands import binarising
 from scripts.common.folder import Folder
+from scripts.common.process import RecipeError
 from scripts.data import sources
 from scripts.data.corpus import SENTENCEPIECE
-from scripts.data.sources import DataError
 
 NAME, LANGUAGES = "wmt14", ("en", "de")
 STEPS = ("text", "pieces", "encode", "preprocess")
@@ -57,7 +57,7 @@ ARCHIVES = (
 
 
 def prepare(data: Path) -> None:
-    """Fills the folder, except for finished steps; waits if another process is filling it. Raises DataError."""
+    """Fills the folder, except for finished steps; waits if another process is filling it. Raises RecipeError."""
     folder = Folder(data, STEPS)
     sets = ("train", *NEWS)
     raw, encoded = ([data / kind / f"{name}.{lang}" for name in sets for lang in LANGUAGES] for kind in ("raw", "bpe"))
@@ -83,7 +83,7 @@ def _texts(data: Path, say) -> None:
         try:
             paths = DATASETS[news].get_files("en-de")[:2]
         except OSError as error:
-            raise DataError(f"{news}: sacreBLEU cannot download it ({error}); try again with a network") from None
+            raise RecipeError(f"{news}: sacreBLEU cannot download it ({error}); try again with a network") from None
         for language, path in zip(LANGUAGES, paths, strict=True):
             write_atomically(data / f"raw/{name}.{language}", Path(path).read_bytes())
     with replaced(data / "raw/train.en") as en, replaced(data / "raw/train.de") as de:
@@ -97,7 +97,7 @@ def _texts(data: Path, say) -> None:
 
 
 def _unpack(archive: Archive, path: Path, files: dict) -> int:
-    """Appends both sides of a text to the files; returns the number of pairs. Raises DataError."""
+    """Appends both sides of a text to the files; returns the number of pairs. Raises RecipeError."""
     counts = []
     try:
         with gzip.open(path) as content, tarfile.open(fileobj=content) as tar:
@@ -107,10 +107,10 @@ def _unpack(archive: Archive, path: Path, files: dict) -> int:
             while content.read(BLOCK):  # gzip compares its checksum at the end
                 pass
     except (tarfile.TarError, gzip.BadGzipFile, EOFError, zlib.error, KeyError) as error:
-        raise DataError(f"{path}: not a whole archive with {archive.member}: {error}; remove it") from None
+        raise RecipeError(f"{path}: not a whole archive with {archive.member}: {error}; remove it") from None
     if len({*counts, archive.pairs or counts[0]}) > 1:
         expected = f"the published {archive.pairs:,}" if archive.pairs else "as many"
-        raise DataError(f"{path}: expected {expected} lines on both sides, found {counts[0]:,} and {counts[1]:,}")
+        raise RecipeError(f"{path}: expected {expected} lines on both sides, found {counts[0]:,} and {counts[1]:,}")
     return counts[0]
 
 

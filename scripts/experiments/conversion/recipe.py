@@ -7,11 +7,11 @@ import shutil
 from dataclasses import replace
 from pathlib import Path
 
-from fwp_fairseq.files import write_atomically
+from fwp_fairseq.files import refuse_interpreted, write_atomically
 from scripts.common import program, score
 from scripts.common.arguments import Parser
 from scripts.common.commands import words_of
-from scripts.common.folder import RecipeError, content, refuse_path
+from scripts.common.folder import RecipeError, content
 from scripts.common.runner.call import Call
 from scripts.common.runner.experiment import Experiment
 from scripts.common.runner.work import Work
@@ -57,7 +57,7 @@ decoding before and after, on the test set and with long outputs.
     def prepare(self, call: Call) -> None:
         for seed in call.seeds:
             checkpoint = Path(call.preset.model.replace("{seed}", str(seed)))
-            refuse_path(checkpoint)
+            refuse_interpreted(checkpoint)
             if not checkpoint.is_file() and not call.prepare:
                 made_by = call.preset.made_by.replace("{seed}", str(seed))
                 raise RecipeError(f"{checkpoint}: no such file{made_by and f'; {made_by} makes it'}")
@@ -94,7 +94,7 @@ decoding before and after, on the test set and with long outputs.
             step, title, words = trainings[stage]
             run.folder(stage).mkdir(exist_ok=True)
             command = words(run, devices, converted["flags"])
-            trained = work.train(command, run.checkpoint(stage), step, title, run.folder(stage), run.preset.smoke)
+            trained = work.train(command, run.checkpoint(stage), step, title, run.folder(stage))
             stages[stage] = self.measure(run, devices, work, stage) | {
                 "updates": trained["updates"],
                 "valid_loss": trained["valid_loss"],

@@ -14,7 +14,7 @@ from scripts.common.commands import binarising
 from scripts.common.folder import Folder, RecipeError
 from scripts.common.runner.call import Call
 from scripts.data.corpus import SENTENCEPIECE
-from scripts.data.sources import DataError, folder, unpacked
+from scripts.data.sources import folder, unpacked
 
 LANGUAGES = ("en", "de")
 STEPS = ("text", "preprocess")
@@ -81,20 +81,20 @@ def passages(paragraphs: Iterable[Paragraph], words: int) -> Iterator[list[Parag
 
 
 def read(documents: Path, names: Iterable[str] = PARTS) -> tuple[dict[str, list[Paragraph]], dict[str, str]]:
-    """Returns the paragraphs of these parts of the documents, and the checksums of their files. Raises DataError."""
+    """Returns the paragraphs of these parts of the documents, and the checksums of their files. Raises RecipeError."""
     parts, sums = {}, {}
     for part in names:
         columns = []
         for kind in ("doc", *LANGUAGES):
             path = documents / f"{part}.{kind}.gz"
             if not path.is_file():
-                raise DataError(f"{path}: no such file; FWP_DATA says where documents are, and extract.py makes them")
+                raise RecipeError(f"{path}: no such file; FWP_DATA says where documents are, and extract.py makes them")
             text = unpacked(path.read_bytes(), path)
             sums[f"{part}.{kind}"] = hashlib.sha256(text).hexdigest()
             columns.append(lines_of(text, path))
         if len(set(map(len, columns))) > 1:
             counts = ", ".join(str(len(column)) for column in columns)
-            raise DataError(f"{documents / part}.*.gz: expected as many lines in doc, en and de, actual {counts}")
+            raise RecipeError(f"{documents / part}.*.gz: expected as many lines in doc, en and de, actual {counts}")
         parts[part] = [Paragraph(*cells) for cells in zip(*columns, strict=True)]
     return parts, sums
 
@@ -102,7 +102,7 @@ def read(documents: Path, names: Iterable[str] = PARTS) -> tuple[dict[str, list[
 def read_all(corpus: Corpus) -> tuple[dict[str, list[Paragraph]], dict[str, str]]:
     """Returns the parts of the documents, with what `more` adds to train, and the checksums of all files.
 
-    Nothing is added that stands in valid or test. Raises DataError.
+    Nothing is added that stands in valid or test. Raises RecipeError.
     """
     parts, sums = read(folder("documents"))
     for name in corpus.more:
@@ -179,7 +179,7 @@ def _write(name: str, paragraphs: list[Paragraph], words: int, data: Path) -> in
 def others(corpus: Corpus, data: Path, documents: Path) -> Path:
     """Makes test passages of all documents in another folder, in the pieces of a prepared corpus; returns their folder.
 
-    Raises DataError, and RecipeError if their folder was made of documents that are others than these.
+    Raises RecipeError for incomplete documents, and if their folder was made of others than these.
     """
     parts, sums = read(documents)
     target = Folder(data.with_name(f"{data.name}-{documents.name}"), ())
@@ -201,7 +201,7 @@ def preprocess(corpus: Corpus, data: Path) -> list[str]:
 def prepare(corpus: Corpus, data: Path) -> None:
     """Makes texts, pieces and binarised corpus in ``data``; waits if another process is making them.
 
-    Raises RecipeError or DataError. Takes half a minute.
+    Raises RecipeError. Takes half a minute.
     """
     parts, sums = read_all(corpus)
     target = Folder(data, STEPS)

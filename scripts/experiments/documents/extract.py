@@ -17,7 +17,7 @@ from pathlib import Path
 from fwp_fairseq.files import write_atomically
 from scripts.common import program
 from scripts.common.arguments import Parser
-from scripts.data.sources import DataError
+from scripts.common.process import RecipeError
 
 from .corpus import Paragraph, without_tests
 from .manuals import manual_paragraphs
@@ -94,13 +94,13 @@ def help_pages(english: Path, german: Path, by_id: bool) -> Iterator[Paragraph]:
 
 
 def unpacked(source: str, debs: Path) -> Iterator[Paragraph]:
-    """Yields the paragraphs of the packages of a source in a folder. Raises DataError for other versions of them."""
+    """Yields the paragraphs of the packages of a source in a folder. Raises RecipeError for other versions of them."""
     with tempfile.TemporaryDirectory() as folder:
         for name, expected in DEBS[source].items():
             if not (debs / name).is_file():
-                raise DataError(f"{debs / name}: no such file; this version of the package is needed")
+                raise RecipeError(f"{debs / name}: no such file; this version of the package is needed")
             if (actual := hashlib.sha256((debs / name).read_bytes()).hexdigest()) != expected:
-                raise DataError(f"{debs / name}: sha256: expected {expected}, actual {actual}")
+                raise RecipeError(f"{debs / name}: sha256: expected {expected}, actual {actual}")
             subprocess.run(["dpkg-deb", "-x", debs / name, folder], check=True)
         if source == "manuals":
             yield from manual_paragraphs(Path(folder))

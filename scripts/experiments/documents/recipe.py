@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from pathlib import Path
 
+from fwp_fairseq.cli.commands import say
 from fwp_fairseq.cli.processes import environment
 from scripts.common import program
 from scripts.common.arguments import Parser
@@ -11,7 +12,6 @@ from scripts.common.runner.call import Call
 from scripts.common.runner.experiment import Experiment
 from scripts.common.runner.run import Run, settings
 from scripts.common.runner.work import Work
-from scripts.common.text import say
 
 from . import corpus, evaluation, training
 from .presets import PRESETS

@@ -34,15 +34,6 @@ Schlag et al. 2021, at one of three scales.
   --preset tinyshakespeare --dry-run   what is not done yet, with its commands
 """
 
-    def explain(self, run: LanguageModelRun, devices: Gpus) -> str:
-        """Says what is read, and how the streams of an update are shared among GPUs."""
-        world, batch = max(1, len(devices)), commands.streams_of_a_process(run.size, devices)
-        workers = f"{world} {'GPU' if devices else 'CPU process'}{'s' * (world > 1)}"
-        return (
-            f"text: {data.CORPORA[run.preset.corpus]}; an update: {workers} x {batch} streams x "
-            f"{run.size.length} tokens"
-        )
-
     def preparation(self, call: Call) -> list[list[str]]:
         return [data.preprocess(call.preset.corpus, call.data)]
 

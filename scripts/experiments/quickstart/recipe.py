@@ -13,7 +13,6 @@ what the experiment conversion converts; `hybrid` has fast weights.
 
   --preset quickstart --rows baseline --seeds 1 2 3
 """
-    diverging_is_a_result = False
 
 
 EXPERIMENT = Quickstart()
