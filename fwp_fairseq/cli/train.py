@@ -15,10 +15,8 @@ in --out, and compares BLEU with a paired test. It is fairseq's own, with sinuso
 softmax-rotary, one with rotary positions in the self-attention of encoder and decoder.
 """
 
-import argparse
 import shlex
 from contextlib import nullcontext
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
 
@@ -27,7 +25,7 @@ from ..files import locked, named, refuse_interpreted, replaced
 from ..kinds import hyphens
 from ..options import OPTIONS, SITES
 from ..text import duration, printable
-from . import Parser, bleu_tokenizer, commands
+from . import bleu_tokenizer, commands
 from .baseline import BASELINES, caveat, folder_in, model_flags, refuse_other
 from .commands import called, fwp, say, tool
 from .corpus import Corpus
@@ -35,8 +33,8 @@ from .errors import CommandError, UsageError, refuse_below
 from .paragraphs import add_passage
 from .plugin import FOLDER, import_plugin
 from .prepared import Prepared, vocabulary_of
-from .progress import Progress
 from .recipe import SETTINGS, Recipe
+from .training import Training, lengths_of
 
 # The flags of fairseq-train that the steps after the training rely on.
 _OWN = ("--arch", "--save-dir", "--no-save", "--source-lang", "--target-lang", "--user-dir", "--finetune-from-model")
@@ -78,62 +76,6 @@ def add_arguments(parser) -> None:
     bleu_tokenizer.add_argument(parser)
     parser.add_argument("--cpu", action="store_true", help="use the CPU even if there is a GPU")
     parser.add_argument("flags", nargs="*", metavar="-- FLAG", help="flags for fairseq-train")
-
-
-def lengths_of(words: list[str]) -> argparse.Namespace:
-    """Returns the limits that a command of fairseq-train sets; if it repeats a flag, the last one counts."""
-    parser = Parser(add_help=False, allow_abbrev=False)
-    names = ["--max-source-positions", "--max-target-positions", "--max-tokens"]
-    names += ["--max-update", "--max-epoch", "--patience"]
-    for flag in names:
-        parser.add_argument(flag, type=int, default=0)
-    return parser.parse_known_args(words)[0]
-
-
-@dataclass(frozen=True)
-class Training:
-    """One training of a call: its folder, and the command of fairseq-train."""
-
-    folder: Path
-    words: list[str]
-    planned: int = 0  # updates that fit the corpus
-
-    @property
-    def checkpoints(self) -> Path:
-        return self.folder / "checkpoints"
-
-    def translations(self, language: str) -> Path:
-        return self.folder / f"translations.{language}"
-
-    def run(self, most: int | None = None) -> int | None:
-        """Trains with at most ``most`` updates.
-
-        Returns the largest number of updates that a training to be compared may make: those of this training if it
-        ended because its time was over, else ``most``.
-        """
-        words = self.words if most is None else [*self.words, "--max-update", str(most)]
-        lengths, path = lengths_of(words), self.folder / "train.log"
-        progress = Progress(lengths.max_epoch, lengths.max_update, say)
-        commands.show(words)
-        with open(path, "a", encoding="utf-8") as log:
-            status = commands.follow(words, log, progress)
-        if status:
-            raise CommandError(f"fairseq-train ended with status {status}; {commands.ending(path)}")
-        updates = progress.updates or self.updates()[0]  # if the time was over before, none were made in this session
-        if not progress.time_is_over or updates is None or updates >= lengths.max_update:
-            return most
-        say(f"the time is over: {updates:,} of {lengths.max_update:,} updates were made")
-        return updates
-
-    def updates(self) -> tuple[int | None, bool]:
-        """Returns the updates made so far, None if no checkpoint tells, and whether --patience ended the training."""
-        from .checkpoint import load_last
-
-        if (state := load_last(self.folder)) is None:
-            return None, False
-        waited = (state.get("extra_state") or {}).get("early_stopping", {}).get("num_runs", 0)
-        history = state.get("optimizer_history") or [{}]
-        return history[-1].get("num_updates"), 0 < lengths_of(self.words).patience <= waited
 
 
 def _check_architecture(args) -> None:

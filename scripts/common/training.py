@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from fwp_fairseq.cli.progress import Progress, parse
-from fwp_fairseq.cli.train import lengths_of
+from fwp_fairseq.cli.training import lengths_of
 
 from . import process
 from .process import RecipeError

@@ -10,7 +10,8 @@ import torch
 from fwp_fairseq.cli import commands
 from fwp_fairseq.cli.plugin import import_plugin
 from fwp_fairseq.cli.recipe import Recipe
-from fwp_fairseq.cli.train import Training, _trainings, add_arguments, expected_time
+from fwp_fairseq.cli.train import _trainings, add_arguments, expected_time
+from fwp_fairseq.cli.training import Training
 from fwp_fairseq.cli.trial import without
 
 RECIPE = Recipe(100_000, [25] * 10_000, 200_000)  # an epoch is 100 batches of 2,500 tokens

@@ -6,7 +6,7 @@ import re
 import shutil
 
 from fwp_fairseq.cli import commands, main
-from fwp_fairseq.cli.train import Training, lengths_of
+from fwp_fairseq.cli.training import Training, lengths_of
 from tests.fairseq_tools.test_own_texts import run, texts  # noqa: F401  (a fixture)
 from tests.full_disk import full_disk
 

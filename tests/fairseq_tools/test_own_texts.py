@@ -17,7 +17,7 @@ from fwp_fairseq.cli import main
 from fwp_fairseq.cli.corpus import Corpus
 from fwp_fairseq.cli.errors import CommandError, UsageError
 from fwp_fairseq.cli.recipe import SETTINGS, Recipe
-from fwp_fairseq.cli.train import lengths_of
+from fwp_fairseq.cli.training import lengths_of
 
 
 @pytest.fixture
