@@ -59,23 +59,24 @@ def reproduce(experiment: Experiment, call: Call) -> int:
     files = (call.out / experiment.file, *([process.ROOT / experiment.records] if call.record else []))
     # The last file says which runs are done. With --record it is the project's: a fresh clone, whose own folder is
     # empty, must not repeat these runs.
-    known = experiment.recorded(files[-1])
-    missing = [run for run in runs if experiment.key_of(run) not in known]
+    keys = experiment.recorded(files[-1])
+    missing = [run for run in runs if experiment.key_of(run) not in keys]
     devices = experiment.devices(call)
     for run in () if call.record else runs:  # records do not have all settings, its folder has
         if run not in missing and run.path.is_dir():
             Folder(run.path, experiment.steps).claim(experiment.configuration(run, devices[0]))
     commands = {run.name: experiment.commands(run, devices[0]) for run in missing}
+    known = f"{len(runs) - len(missing)} of {len(runs)} runs are recorded already ({files[-1]})"
     if call.dry_run:
-        first = list(map(printed, experiment.preparation(call)))
+        first = [f"# {known}", *map(printed, experiment.preparation(call))]
         blocks = [first, *([f"# {name}", *map(printed, lines)] for name, lines in commands.items())]
-        print("\n\n".join("\n".join(block) for block in blocks if block))
+        print("\n\n".join("\n".join(block) for block in blocks))
         return 0
     if call.record:
         records.require_commit()
     say(f"+ {shlex.join(call.command)}")
     if len(missing) < len(runs):
-        say(f"{len(runs) - len(missing)} of {len(runs)} runs are recorded already and skipped ({files[-1]})")
+        say(known)
     if not missing:
         return 0
     experiment.prepare(call)
