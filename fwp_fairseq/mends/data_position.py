@@ -1,12 +1,13 @@
-"""Resumes in the middle of an epoch at the right batch when the number of processes has changed.
+"""Resumes in the middle of an epoch at the right batch when --update-freq or the number of processes has changed.
 
-fairseq saves how many batches each process has seen, but not how many processes there were.
+fairseq saves how many batches each process has seen, but not how many processes there were, and counts the updates that
+are left of an epoch as if each earlier one had had as many batches.
 """
 
 import logging
 
 from fairseq import checkpoint_utils
-from fairseq.data.iterators import EpochBatchIterator
+from fairseq.data.iterators import EpochBatchIterator, GroupedIterator
 
 from . import around
 
@@ -28,6 +29,17 @@ def load_for_processes(load, self, state_dict):
         logger.info(f"{done} batches in each of {before} processes are {here} in each of {self.num_shards}")
         state_dict = state_dict | {"iterations_in_epoch": here}
     load(self, state_dict)
+
+
+@around(GroupedIterator, "__init__", ours=True)
+def group_the_rest(initialize, self, iterable, chunk_size, skip_remainder_batch=False):
+    """Makes groups of the batches that are left of an epoch; the last may be smaller, or left out if not alone."""
+    left = len(iterable) - iterable.n
+    if skip_remainder_batch and left > chunk_size:
+        left -= left % chunk_size
+        iterable.take(iterable.n + left)
+    initialize(self, iterable, chunk_size)
+    self.total = self.n + -(-left // chunk_size)
 
 
 @around(checkpoint_utils, "save_checkpoint")
