@@ -1,13 +1,14 @@
 """Declares operators to Python, and chooses the backend that computes a call.
 
-An :class:`Operator` is called as ``operator(backend, *arguments)``. Each backend runs the call, or gives the reasons
-why it cannot. A :class:`Kernel` is a backend: an operator of the compiled library, declared to torch with the shapes of
-its results, what it keeps for the backward pass, and its gradient.
+An :class:`Operator` is called as ``operator(backend, *arguments)``. A backend is a module or an object with two
+functions: ``run`` computes the call, and ``unsupported_reasons`` lists the reasons why it cannot. A :class:`Kernel` is
+a backend: an operator of the compiled library, declared to torch with the shapes of its results, what it keeps for the
+backward pass, and its gradient.
 """
 
 import logging
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -21,16 +22,6 @@ logger = logging.getLogger(__name__)
 _STATUS = _extension.status()
 LIBRARY = _STATUS.cpu  # True if the compiled library is loaded; its CPU part defines every operator
 FLOATING = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
-
-
-class Backend(Protocol):
-    """The interface of a backend, which is a module or a kernel."""
-
-    def unsupported_reasons(self, *arguments: Any) -> list[str]:
-        """Returns the reasons why the backend cannot serve a call; empty if it can."""
-
-    def run(self, *arguments: Any) -> Any:
-        """Computes the operator's results."""
 
 
 class InPyTorch:
@@ -49,7 +40,7 @@ class Operator:
     If a function cannot compute several positions as matrix products, ``chunked`` means ``reference``, the loop.
     """
 
-    def __init__(self, what: str, **backends: Backend):
+    def __init__(self, what: str, **backends: Any):
         self.what, self.backends = what, backends
 
     def choose(self, backend: str, *arguments: Any) -> str:

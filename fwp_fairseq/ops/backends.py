@@ -5,12 +5,12 @@ from contextlib import nullcontext
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from .._operator import Backend, InPyTorch, Operator
+from .._operator import InPyTorch, Operator
 from . import chunked, native, reference
 from .call import CORRECTING, EPS, GATES, RULES, Call, Rule
 
 # In order of preference. ``auto`` never gets to the reference, because ``chunked`` serves every call.
-BACKENDS: dict[str, Backend] = {
+BACKENDS = {
     "native": native, "chunked": InPyTorch(chunked.run), "reference": InPyTorch(reference.run),
 }  # fmt: skip
 CHOICES = ("auto", *sorted(BACKENDS))

@@ -56,7 +56,7 @@ from torch import Tensor
 from ..numerics import state_type, without_autocast
 from . import backends
 from .call import EPS, Call, FastWeights, Rule, divide
-from .checks import check_mask, check_tensor, fail
+from .checks import check_mask, check_shapes, check_tensor, fail
 
 # With a smaller eps, features are normalised before they reach a backend, because their products could underflow.
 SMALLEST_EPS = 1e-12
@@ -64,42 +64,26 @@ SMALLEST_EPS = 1e-12
 
 def _check_inputs(operator: str, q: Tensor, k: Tensor, v: Tensor, gates: dict[str, Tensor]) -> None:
     check_tensor(operator, "v", v, 4)
-    for name, x in {"q": q, "k": k, **gates}.items():
-        check_tensor(operator, name, x, 3 if name in gates else 4, v.device)
+    check_tensor(operator, "q", q, 4, v.device)
+    check_tensor(operator, "k", k, 4, v.device)
     batch, sources, heads, width = k.shape
-    if (q.shape[0], q.shape[2], q.shape[3]) != (batch, heads, width):
-        fail(
-            operator,
-            "q",
-            f"of shape {tuple(q.shape)}",
-            f"({batch}, T, {heads}, {width}) to fit k of shape {tuple(k.shape)}",
-        )
-    if tuple(v.shape)[:3] != (batch, sources, heads):
-        fail(operator, "v", f"of shape {tuple(v.shape)}", f"({batch}, {sources}, {heads}, d_value) to fit k")
-    for name, x in gates.items():
-        if tuple(x.shape) != (batch, sources, heads):
-            fail(operator, name, f"of shape {tuple(x.shape)}", f"{(batch, sources, heads)} to fit k")
+    rows = {"q": (q, (batch, q.shape[1], heads, width)), "v": (v, (batch, sources, heads, v.shape[3]))}
+    check_shapes(operator, v.device, **rows, **{name: (x, (batch, sources, heads)) for name, x in gates.items()})
 
 
 def _checked_state(operator: str, state: FastWeights | tuple, feature_map, k: Tensor, v: Tensor, need_z: bool):
-    if not isinstance(state, (tuple, list)):
+    if not isinstance(state, tuple | list) or len(state) != 2:
         fail(operator, "initial_state", f"of type {type(state).__name__}", "a pair (W, z)")
-    if len(state) != 2:
-        fail(operator, "initial_state", f"of {len(state)} elements", "a pair (W, z)")
     W, z = state
     check_tensor(operator, "initial_state.W", W, 4, v.device)
     batch, _, heads, d_key = k.shape
     d_dot = d_key if feature_map is None else getattr(feature_map, "d_dot", W.shape[-2])
-    expected = (batch, heads, d_dot, v.shape[-1])
-    if tuple(W.shape) != expected:
-        fail(operator, "initial_state.W", f"of shape {tuple(W.shape)}", f"(B, H, d_dot, d_value) = {expected}")
+    check_shapes(operator, v.device, **{"initial_state.W": (W, (batch, heads, d_dot, v.shape[-1]))})
     if not need_z:
         return FastWeights(W, None)
     if z is None:
-        fail(operator, "initial_state.z", "None", f"a tensor of shape {expected[:3]} because normalize_output is True")
-    check_tensor(operator, "initial_state.z", z, 3, v.device)
-    if tuple(z.shape) != expected[:3]:
-        fail(operator, "initial_state.z", f"of shape {tuple(z.shape)}", f"(B, H, d_dot) = {expected[:3]}")
+        fail(operator, "initial_state.z", "None", "a tensor, because normalize_output is True")
+    check_shapes(operator, v.device, **{"initial_state.z": (z, (batch, heads, d_dot))})
     return FastWeights(W, z)
 
 
