@@ -12,8 +12,8 @@ from functools import cache, partial
 import torch
 from torch import Tensor
 
-from fwp_fairseq import ops
 from fwp_fairseq.ops.decoding import Decoding
+from fwp_fairseq.ops.fast_weights import FUNCTIONS
 
 from .cases import HEADS, STEPS, WIDTH, Case
 from .clock import Call, Times, fastest
@@ -53,9 +53,8 @@ def _ours_reordered(cache, order: Tensor):
 
 
 def _by_state(case: Case, state, x: dict[str, Tensor]):
-    operator = ops.sum_rule if case.rule == "sum" else ops.delta_rule
     operands = [y for y in _operands(case, x) if y is not None]
-    return operator(*operands, feature_map=phi(case), initial_state=state, return_state=True)
+    return FUNCTIONS[case.rule](*operands, feature_map=phi(case), initial_state=state, return_state=True)
 
 
 class _Keys:

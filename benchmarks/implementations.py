@@ -13,7 +13,8 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from fwp_fairseq import feature_maps, ops
+from fwp_fairseq import feature_maps
+from fwp_fairseq.ops.fast_weights import FUNCTIONS
 
 from .cases import HEADS, WIDTH, Case
 from .clock import Times
@@ -61,9 +62,7 @@ def phi(case: Case) -> feature_maps.FeatureMap:
 def _operator(case: Case, backend: str, feature_map, **options) -> Callable[..., Tensor]:
     """Returns the operator as a decoder calls it: causal, with the paper's normaliser for the rule, without a state."""
     options |= {"feature_map": feature_map, "backend": backend, "return_state": False}
-    if case.rule == "sum":
-        return lambda q, k, v, beta=None: ops.sum_rule(q, k, v, **options)[0]
-    return lambda q, k, v, beta: ops.delta_rule(q, k, v, beta, **options)[0]
+    return lambda **x: FUNCTIONS[case.rule](**x, **options)[0]
 
 
 def _operands(case: Case, x: dict[str, Tensor]) -> dict[str, Tensor]:

@@ -16,7 +16,6 @@ import re
 import subprocess
 import sys
 import tempfile
-from itertools import islice
 from pathlib import Path
 
 from fwp_fairseq.kinds import HYBRID, KINDS, Attention
@@ -26,7 +25,7 @@ from scripts.data import multi30k
 
 ROOT = Path(__file__).resolve().parents[1]
 WORKER = Path(__file__).with_name("golden_worker.py")
-LINES = {"train": ("train", 1500), "valid": ("val", 40), "test": ("test_2016_flickr", 20)}
+LINES = {"train": 1500, "valid": 40, "test": 20}
 # Two checkouts may add in another order.
 SCORES_WITHIN = 1e-6
 ARCH = ["--arch", "fwp_transformer_tiny"]
@@ -59,15 +58,6 @@ def flags(case: str, checkout: Path) -> list[str]:
         names = ["feature_map", *(n for n, option in OPTIONS.items() if values[n] != option.default)]
         words += [w for n in dict.fromkeys(names) for w in (f"--fwp-{site}-{n}".replace("_", "-"), str(values[n]))]
     return words
-
-
-def _write_texts(folder: Path) -> None:
-    multi30k.provide(folder, say=lambda _: None)
-    for part, (name, count) in LINES.items():
-        for language in multi30k.LANGUAGES:
-            with open(folder / f"{name}.{language}", encoding="utf-8", newline="\n") as lines:
-                chosen = "".join(islice(lines, count))
-            (folder / f"{part}.{language}").write_text(chosen, encoding="utf-8", newline="\n")
 
 
 def _run(checkout: Path, tool: str, *arguments: str) -> str:
@@ -124,7 +114,7 @@ def _difference(ours: dict, theirs: dict) -> str:
 
 
 def _binarised(folder: Path) -> Path:
-    _write_texts(folder)
+    multi30k.write_parts(folder, LINES, say=lambda _: None)
     parts = [f"--{part}pref={folder}/{part}" for part in LINES]
     languages = ["--source-lang", "en", "--target-lang", "de", "--joined-dictionary", "--thresholdsrc=4"]
     _run(ROOT, "preprocess", *languages, *parts, "--destdir", str(folder / "bin"))

@@ -10,7 +10,6 @@ from scripts.common.arguments import Parser
 
 PROGRAM = "scripts/quickstart.sh"
 _SOFTMAX, _FURTHER = 7, 2  # minutes of the two trainings
-_PARTS = {"train": "train", "valid": "val", "test": "test_2016_flickr"}  # by their names in Multi30k
 _SMOKE = {"train": 400, "valid": 40, "test": 20}  # lines
 _SMOKE_UPDATES = 12
 DESCRIPTION = f"""\
@@ -59,18 +58,6 @@ def _fwp(*words: object, **keywords) -> None:
     subprocess.run([sys.executable, "-m", "fwp_fairseq", *words], check=True, **keywords)
 
 
-def write_texts(folder: Path, lines: dict[str, int] | None) -> None:
-    """Writes train, valid and test of both languages, or so many first ``lines`` of each."""
-    from fwp_fairseq.files import write_atomically
-    from scripts.data import multi30k
-
-    multi30k.provide(folder / "multi30k")
-    for part, name in _PARTS.items():
-        for language in multi30k.LANGUAGES:
-            text = (folder / "multi30k" / f"{name}.{language}").read_text(encoding="utf-8").splitlines(keepends=True)
-            write_atomically(folder / f"{part}.{language}", "".join(text[: lines and lines[part]]))
-
-
 def main(argv: list[str]) -> int:
     options = parse(argv)
     from scripts.common import program
@@ -80,7 +67,9 @@ def main(argv: list[str]) -> int:
 
 
 def _work(options: argparse.Namespace, out: Path) -> int:
-    write_texts(out / "texts", _SMOKE if options.smoke else None)
+    from scripts.data import multi30k
+
+    multi30k.write_parts(out / "texts", _SMOKE if options.smoke else None)
     if not options.prepare:
         try:
             _train_convert_and_train_on(options, out)

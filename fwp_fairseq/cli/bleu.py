@@ -117,10 +117,11 @@ def _check(args) -> None:
 
 
 def run(args) -> int:
-    from .translations import lines, translations
+    from .paragraphs import read_lines
+    from .translations import translations
 
     _check(args)
-    references = [line.rstrip() for line in lines(args.references)]
+    references = [line.rstrip() for line in read_lines(args.references)]
     systems = {}
     for path in args.hypotheses:
         systems[path] = [line.rstrip() for line in translations(path, args.remove_bpe, args.lines)]

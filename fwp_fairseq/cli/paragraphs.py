@@ -38,8 +38,12 @@ def lines_of(text: bytes, source: object) -> list[str]:
         raise CommandError(str(error)) from None
 
 
-def read_lines(path: Path) -> list[str]:
-    """Returns the lines of a file of UTF-8, compressed if its name ends with .gz; CommandError says what is wrong."""
+def read_lines(path: str | Path) -> list[str]:
+    """Returns the lines of a file of UTF-8, compressed if its name ends with .gz; CommandError says what is wrong.
+
+    As in sacreBLEU's own command, only \\n ends a line.
+    """
+    path = Path(path)
     content = path.read_bytes()
     try:
         content = gzip.decompress(content) if path.suffix == ".gz" else content

@@ -9,17 +9,13 @@ each line counts as a word because it is predicted, too. Several logs are treate
 (--num-shards).
 """
 
-import gzip
 import json
 import math
 import re
 import sys
-import zlib
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import TextIO
 
 from .errors import CommandError
+from .paragraphs import read_lines
 
 _TOKENS = re.compile(r"Evaluated ([\d,]+) tokens in ")
 _LOSS = re.compile(r"Loss \(base 2\): (-?[\d.]+|nan|inf), Perplexity")
@@ -37,21 +33,9 @@ def add_arguments(parser) -> None:
     parser.add_argument("--json", action="store_true", help="print JSON")
 
 
-@contextmanager
-def _open(path: str) -> Iterator[TextIO]:
-    # Lines end at line feeds only, as fairseq reads them. Bytes that are no UTF-8 do not change the number of words.
-    opened = gzip.open if path.endswith(".gz") else open
-    try:
-        with opened(path, "rt", encoding="utf-8", errors="replace", newline="\n") as file:
-            yield file
-    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise CommandError(f"{path}: expected gzip, as its name says: {error}") from None
-
-
 def _read_log(path: str) -> tuple[int, float]:
     """Returns the number of tokens of one evaluation and the bits lost on them."""
-    with _open(path) as file:
-        log = file.read()
+    log = "\n".join(read_lines(path))
     merged, tokens, losses = _MERGED.search(log), _TOKENS.findall(log), _LOSS.findall(log)
     if merged:
         raise CommandError(
@@ -68,11 +52,8 @@ def _read_log(path: str) -> tuple[int, float]:
 
 def _read_text(path: str) -> tuple[int, int]:
     """Returns the number of words, line ends included, and the number of lines."""
-    words = lines = 0
-    with _open(path) as file:
-        for line in file:
-            words, lines = words + len(line.split()), lines + 1
-    return words + lines, lines
+    lines = read_lines(path)
+    return sum(len(line.split()) for line in lines) + len(lines), len(lines)
 
 
 def _perplexity(bits: float) -> float:

@@ -16,8 +16,8 @@ from . import archs, training_logs, training_scores
 from .bleu_tokenizer import bleu_metric
 from .checkpoint import load
 from .errors import CommandError
+from .paragraphs import read_lines
 from .training_scores import TestSet
-from .translations import lines
 
 # The sections of a checkpoint's configuration that are equal in trainings that differ in the seed alone.
 _RECIPE = ("model", "task", "criterion", "optimizer", "lr_scheduler", "optimization", "dataset")
@@ -34,7 +34,7 @@ def records_of(folders: list[Path], references: Path | None = None, tokenizer: s
     """
     test = None
     if references is not None:
-        texts = [line.rstrip() for line in lines(str(references))]
+        texts = [line.rstrip() for line in read_lines(references)]
         test = TestSet(texts, bleu_metric(texts, tokenizer))
     if absent := [folder for folder in folders if not folder.is_dir()]:
         raise CommandError(f"{absent[0]}: expected save-dirs, actual no such folder")

@@ -1,18 +1,12 @@
 """Reads translations from plain text or from the output of fairseq-generate."""
 
 import re
-from pathlib import Path
 
 from .errors import CommandError
 from .paragraphs import read_lines
 
 _GENERATED = re.compile(r"([HD])-(\d+)\t([^\t]*)\t(.*)", re.DOTALL)
 _SUBWORD_NMT = re.compile(r"@@( |$)")
-
-
-def lines(path: str) -> list[str]:
-    """Reads plain or compressed text; as in sacreBLEU's own command, only \\n ends a line."""
-    return read_lines(Path(path))
 
 
 def _join_sentencepiece(texts: list[str]) -> list[str]:
@@ -56,7 +50,7 @@ def translations(path: str, remove_bpe: bool = False, kind: str | None = None) -
     occur twice, when lines of this kind are missing, or when the output of fairseq-generate holds subword-nmt's pieces
     and ``remove_bpe`` is False.
     """
-    plain = lines(path)
+    plain = read_lines(path)
     texts = generated(plain, path, kind)
     if not texts:
         texts = plain

@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
+from fwp_fairseq.cli.paragraphs import read_lines
 from fwp_fairseq.cli.pieces import learn
-from fwp_fairseq.cli.translations import lines
 from fwp_fairseq.files import write_atomically
 from scripts.common.commands import binarising
 from scripts.common.folder import Folder
@@ -47,7 +47,7 @@ def make(data: Path, say=print) -> None:
     for language in multi30k.LANGUAGES:
         test = (raw / f"test_2016_flickr.{language}").read_bytes().split(b"\n")
         write_atomically(raw / f"smoke.{language}", b"\n".join(test[:SMOKE_SENTENCES]) + b"\n")
-    model = learn([line for side in multi30k.LANGUAGES for line in lines(f"{raw}/train.{side}")], VOCABULARY)
+    model = learn([line for side in multi30k.LANGUAGES for line in read_lines(f"{raw}/train.{side}")], VOCABULARY)
     write_atomically(data / SENTENCEPIECE, model)
     _encode(model, raw, data / "bpe")
 
@@ -59,6 +59,6 @@ def _encode(model: bytes, raw: Path, bpe: Path) -> None:
     bpe.mkdir(exist_ok=True)
     for split in (*multi30k.SPLITS, "smoke"):
         for language in multi30k.LANGUAGES:
-            pieces = processor.encode(lines(f"{raw}/{split}.{language}"), out_type=str)
+            pieces = processor.encode(read_lines(f"{raw}/{split}.{language}"), out_type=str)
             text = "".join(" ".join(line) + "\n" for line in pieces)
             write_atomically(bpe / f"{split}.{language}", text)

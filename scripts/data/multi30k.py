@@ -3,6 +3,8 @@
 from collections.abc import Callable
 from pathlib import Path
 
+from fwp_fairseq.files import write_atomically
+
 from . import sources
 
 URL = "https://raw.githubusercontent.com/multi30k/dataset/master/data/task1/raw"
@@ -16,6 +18,18 @@ SHA256 = {
     "test_2016_flickr.en": "399a4382932c1aadd3ceb9bef1008d388a64c76d4ae4e9d4728c6f4301cac182",
     "test_2016_flickr.de": "4be6b5b3236b79c25475c6bb829800a7ce559e9ba7a1f6c2394fe4d40be46d16",
 }
+
+
+PARTS = {"train": "train", "valid": "val", "test": "test_2016_flickr"}  # as fwp train and fairseq-preprocess name them
+
+
+def write_parts(folder: Path, lines: dict[str, int] | None = None, say: Callable[[str], object] = print) -> None:
+    """Writes train, valid and test of both languages into a folder, or so many first ``lines`` of each."""
+    provide(folder / "multi30k", say)
+    for part, name in PARTS.items():
+        for language in LANGUAGES:
+            text = (folder / "multi30k" / f"{name}.{language}").read_text(encoding="utf-8").splitlines(keepends=True)
+            write_atomically(folder / f"{part}.{language}", "".join(text[: lines and lines[part]]))
 
 
 def provide(destination: Path, say: Callable[[str], object] = print) -> None:

@@ -2,7 +2,8 @@
 
 import shutil
 
-from fwp_fairseq.cli.translations import lines, translations
+from fwp_fairseq.cli.paragraphs import read_lines
+from fwp_fairseq.cli.translations import translations
 from fwp_fairseq.text import duration
 from scripts.common import bootstrap, score
 from scripts.common.runner.call import Call
@@ -63,7 +64,7 @@ class Translation(Experiment):
 
     def compared(self, baseline: TranslationRun, run: TranslationRun) -> dict[str, dict]:
         made = [translations(str(each.finished(each.generated, self.name))) for each in (baseline, run)]
-        scores = bootstrap.compare(*made, lines(str(run.reference)))
+        scores = bootstrap.compare(*made, read_lines(run.reference))
         return {run.preset.test: {"table": "paired_bootstrap", **scores}}
 
     def summary(self, run: TranslationRun, results: list[dict]) -> list[str]:

@@ -10,7 +10,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from fwp_fairseq.cli.bleu_tokenizer import bleu_metric, make_metric
-from fwp_fairseq.cli.translations import generated, lines
+from fwp_fairseq.cli.paragraphs import read_lines
+from fwp_fairseq.cli.translations import generated
 from fwp_fairseq.files import write_atomically
 from fwp_fairseq.kinds import Attention
 from scripts.common import bootstrap, process
@@ -78,7 +79,7 @@ def translate(
     folder = Folder(_place(where or checkpoint.parent, words, one_of, window), ("decode",), say)
     source, log = folder.path / "source", folder.path / "decode.log"
     command = decode_command(run, checkpoint, source, device, window)
-    passages = lines(str(run.data / "windows" / f"test{words}.en"))[::one_of]
+    passages = read_lines(run.data / "windows" / f"test{words}.en")[::one_of]
 
     def work() -> dict:
         write_atomically(source, "".join(f"{line}\n" for line in passages))
@@ -107,15 +108,15 @@ def read(run: Run, log: Path, words: int, one_of: int) -> Translations:
     A translation counts as cut if it is as long as the limit for its source allows. fairseq's own limit is that of the
     longest source in a batch.
     """
-    texts, hypotheses = (generated(lines(str(log)), str(log), kind) for kind in "DH")
-    pieces = [len(line.split()) for line in lines(str(run.data / "bpe" / f"test{words}.en"))[::one_of]]
+    texts, hypotheses = (generated(read_lines(log), str(log), kind) for kind in "DH")
+    pieces = [len(line.split()) for line in read_lines(run.data / "bpe" / f"test{words}.en")[::one_of]]
     if not len(pieces) == len(hypotheses) == len(texts):
         raise RecipeError(f"{log}: expected {len(pieces)} translations, found {len(hypotheses)}")
     slope, offset = (run.preset.decoding[f"--max-len-{name}"] for name in "ab")
     limits = [int(slope * (length + 1) + offset) for length in pieces]  # fairseq counts the end of the source
     return Translations(
         pieces,
-        lines(str(run.data / "windows" / f"test{words}.de"))[::one_of],
+        read_lines(run.data / "windows" / f"test{words}.de")[::one_of],
         texts,
         [len(hypothesis.split()) >= limit for hypothesis, limit in zip(hypotheses, limits, strict=True)],
     )
