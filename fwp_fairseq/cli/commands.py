@@ -61,11 +61,12 @@ def fwp(*words: object) -> list[object]:
 
 
 def called() -> str:
-    """Returns the word by which a shell finds ``fwp``: its name if that is on the PATH, else as it was called."""
-    if shutil.which("fwp"):
+    """Returns the word by which a shell finds this ``fwp``: its name if the PATH leads to it, else as it was called."""
+    program = Path(sys.argv[0])
+    program = program if program.name == "fwp" else Path(sys.executable).with_name("fwp")
+    if program.exists() and program.samefile(shutil.which("fwp") or "/"):
         return "fwp"
-    program = sys.argv[0]
-    return shlex.quote(program) if Path(program).name == "fwp" else f"{shlex.quote(sys.executable)} -m fwp_fairseq"
+    return shlex.quote(str(program)) if program.exists() else f"{shlex.quote(sys.executable)} -m fwp_fairseq"
 
 
 def follow(words: list[str], log, progress: Progress) -> int:

@@ -65,14 +65,11 @@ class Recipe:
         return fitting // _FURTHER if self.further else fitting
 
     def intervals(self, updates: int) -> list[str]:
-        """Returns flags by which a training of few epochs is validated and saved several times.
-
-        They turn --patience off, which counts validations: by epochs alone it could not end so short a training.
-        """
+        """Returns flags by which a training of few epochs is validated and saved several times."""
         if updates * self.max_tokens >= _FEW_EPOCHS * sum(self.lengths):
             return []
         every = str(max(1, updates // _VALIDATIONS))
-        return ["--save-interval-updates", every, "--keep-interval-updates", "1", "--patience", "-1"]
+        return ["--save-interval-updates", every, "--keep-interval-updates", "1"]
 
     def arch(self) -> str:
         return f"fwp_transformer_{'tiny' if self.small else 'iwslt_de_en'}_hybrid"

@@ -34,7 +34,7 @@ from .paragraphs import add_passage
 from .plugin import FOLDER, import_plugin
 from .prepared import Prepared, vocabulary_of
 from .recipe import SETTINGS, Recipe
-from .training import Training, lengths_of
+from .training import Training, left_of, lengths_of
 
 # The flags of fairseq-train that the steps after the training rely on.
 _OWN = ("--arch", "--save-dir", "--no-save", "--source-lang", "--target-lang", "--user-dir", "--finetune-from-model")
@@ -230,8 +230,7 @@ def _trainings(args, prepared: Prepared, out: Path, beginning) -> list[Training]
         trainings.append(Training(folder, command, recipe.updates))
     time = "not measured"
     if seconds:
-        left = [max(0, updates - (training.updates()[0] or 0)) for training in trainings]
-        time = expected_time(seconds, updates, left, datetime.now())
+        time = expected_time(seconds, updates, left_of(trainings, updates), datetime.now())
     say(f"  updates   {updates:,} of at most {lengths.max_tokens:,} tokens{shortened}\n  time      {time}")
     return trainings
 
@@ -297,7 +296,7 @@ def _score(args, corpus: Corpus, out: Path, training: Training) -> None:
 
 def _say_caveat(trainings: list[Training]) -> None:
     """Says if the trainings are too short to show which model is better; those that --patience ended are not."""
-    updates = [made for made, ended_early in (training.updates() for training in trainings) if not ended_early]
+    updates = [made for made, limit in (training.updates() for training in trainings) if limit != "patience"]
     if None not in updates and (text := caveat(updates, trainings[0].planned)):
         say(text)
 

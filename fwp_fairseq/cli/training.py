@@ -17,6 +17,7 @@ def lengths_of(words: list[str]) -> argparse.Namespace:
     names += ["--max-update", "--max-epoch", "--patience"]
     for flag in names:
         parser.add_argument(flag, type=int, default=0)
+    parser.add_argument("--stop-time-hours", type=float, default=0)
     return parser.parse_known_args(words)[0]
 
 
@@ -55,12 +56,26 @@ class Training:
         say(f"the time is over: {updates:,} of {lengths.max_update:,} updates were made")
         return updates
 
-    def updates(self) -> tuple[int | None, bool]:
-        """Returns the updates made so far, None if no checkpoint tells, and whether --patience ended the training."""
+    def updates(self) -> tuple[int | None, str | None]:
+        """Returns the updates made so far, None if no checkpoint tells, and what ended the training: patience, time."""
         from .checkpoint import load_last
 
         if (state := load_last(self.folder)) is None:
-            return None, False
-        waited = (state.get("extra_state") or {}).get("early_stopping", {}).get("num_runs", 0)
+            return None, None
+        extra, limits = state.get("extra_state") or {}, lengths_of(self.words)
         history = state.get("optimizer_history") or [{}]
-        return history[-1].get("num_updates"), 0 < lengths_of(self.words).patience <= waited
+        waited, hours = (
+            extra.get("early_stopping", {}).get("num_runs", 0),
+            extra.get("previous_training_time", 0) / 3600,
+        )
+        reached = {"patience": 0 < limits.patience <= waited, "time": 0 < limits.stop_time_hours < hours}
+        return history[-1].get("num_updates"), next((limit for limit in reached if reached[limit]), None)
+
+
+def left_of(trainings: list[Training], updates: int) -> list[int]:
+    """Returns how many of so many updates each training has left; time that is over for one limits those after it."""
+    left = []
+    for made, limit in (training.updates() for training in trainings):
+        left.append(0 if limit else max(0, updates - (made or 0)))
+        updates = made if limit == "time" and made is not None else updates
+    return left

@@ -85,13 +85,17 @@ def test_a_process_in_the_background_can_be_stopped(tmp_path):
         assert (running.communicate(timeout=60), running.returncode) == ((None, "fwp: stopped\n"), 130)
 
 
-def test_commands_to_copy_begin_as_fwp_was_called(monkeypatch, tmp_path):
-    monkeypatch.setenv("PATH", str(tmp_path))
-    for program, name in (
-        ("my env/bin/fwp", "'my env/bin/fwp'"),
-        ("x/__main__.py", f"{sys.executable} -m fwp_fairseq"),
-    ):
-        monkeypatch.setattr(sys, "argv", [program, "train"])
-        assert called() == name
-    (tmp_path / "fwp").touch(mode=0o755)
-    assert called() == "fwp"
+def test_commands_to_copy_begin_with_this_fwp(monkeypatch, tmp_path):
+    """Another one on the PATH may be of an environment with another version."""
+    mine, theirs = tmp_path / "my env/bin", tmp_path / "theirs"
+    for folder in (mine, theirs):
+        folder.mkdir(parents=True)
+        (folder / "fwp").touch(mode=0o755)
+    monkeypatch.setattr(sys, "executable", str(mine / "python"))
+    for program in (mine / "fwp", "x/__main__.py"):
+        monkeypatch.setattr(sys, "argv", [str(program), "train"])
+        for path, name in ((theirs, f"'{mine / 'fwp'}'"), (tmp_path, f"'{mine / 'fwp'}'"), (mine, "fwp")):
+            monkeypatch.setenv("PATH", str(path))
+            assert called() == name
+    (mine / "fwp").unlink()
+    assert called() == f"'{sys.executable}' -m fwp_fairseq"

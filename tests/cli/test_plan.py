@@ -11,7 +11,7 @@ from fwp_fairseq.cli import commands
 from fwp_fairseq.cli.plugin import import_plugin
 from fwp_fairseq.cli.recipe import Recipe
 from fwp_fairseq.cli.train import _trainings, add_arguments, expected_time
-from fwp_fairseq.cli.training import Training
+from fwp_fairseq.cli.training import Training, left_of
 from fwp_fairseq.cli.trial import without
 
 RECIPE = Recipe(100_000, [25] * 10_000, 200_000)  # an epoch is 100 batches of 2,500 tokens
@@ -19,7 +19,8 @@ RECIPE = Recipe(100_000, [25] * 10_000, 200_000)  # an epoch is 100 batches of 2
 
 @pytest.mark.parametrize("updates, every", [(120, 15), (499, 62), (7, 1)])
 def test_trainings_of_few_epochs_are_validated_and_saved_within_them(updates, every):
-    flags = ["--save-interval-updates", str(every), "--keep-interval-updates", "1", "--patience", "-1"]
+    """With the usual --patience, which also fits intervals that the user gives instead."""
+    flags = ["--save-interval-updates", str(every), "--keep-interval-updates", "1"]
     assert RECIPE.intervals(updates) == flags and updates // every >= min(updates, 8)
 
 
@@ -40,9 +41,8 @@ def test_the_time_of_all_trainings_and_its_end_are_said(updates, left, said):
     assert said in expected_time(0.5, updates, left, datetime(2026, 3, 1, 23, 30))
 
 
-@pytest.mark.parametrize("minutes", [[], ["--minutes", "5"]])
-def test_a_baseline_has_the_settings_of_the_model_if_no_update_is_timed(tmp_path, minutes):
-    """The time of an update does not matter for so few."""
+def arguments_of_a_baseline(tmp_path, minutes):
+    """Returns what `_trainings` gets for a training of so few updates that the time of one is not measured."""
     import_plugin()
     parser = argparse.ArgumentParser()
     add_arguments(parser)
@@ -52,24 +52,56 @@ def test_a_baseline_has_the_settings_of_the_model_if_no_update_is_timed(tmp_path
     prepared = SimpleNamespace(
         corpus=corpus, folder=tmp_path, pieces=9, sides=lambda _: ([5], [5]), lengths=lambda _: [5]
     )
-    args = parser.parse_args([*words, "--", "--max-update", "30"])
+    return parser.parse_args([*words, "--", "--max-update", "30"]), prepared
+
+
+@pytest.mark.parametrize("minutes", [[], ["--minutes", "5"]])
+def test_a_baseline_has_the_settings_of_the_model_if_no_update_is_timed(tmp_path, minutes):
+    args, prepared = arguments_of_a_baseline(tmp_path, minutes)
     own = ("--arch", "--fwp-feature-map", "--save-dir", "--max-update")
     model, baseline = (without(training.words, own) for training in _trainings(args, prepared, tmp_path, None))
     assert model == baseline
 
 
-@pytest.mark.parametrize("patience, ended", [("3", True), ("4", False), ("-1", False)])
-def test_updates_and_their_end_come_from_the_last_checkpoint(save, tmp_path, patience, ended):
-    training = Training(tmp_path, ["fairseq-train", "--patience", patience])
-    assert training.updates() == (None, False)
+@pytest.mark.parametrize(
+    "ended, left",
+    [
+        ({"early_stopping": {"num_runs": 10}}, 60),  # by --patience; the other makes all of its updates
+        ({"previous_training_time": 600.0}, 7),  # by --minutes; the other makes no more updates
+        ({}, 60 - 7 + 60),
+    ],
+)
+def test_trainings_that_have_ended_take_no_more_time(save, tmp_path, monkeypatch, ended, left):
+    flags = ["--patience", "10", "--stop-time-hours", "0.1"]
+    first, second = (Training(tmp_path / name, flags) for name in ("first", "second"))
+    first.checkpoints.mkdir(parents=True)
+    path = first.checkpoints / "checkpoint_last.pt"
+    state = torch.load(save("fwp_transformer_tiny"), weights_only=True)
+    state["extra_state"] |= ended
+    torch.save(state, path)
+    assert sum(left_of([first, second], 60)) == left
+
+
+@pytest.mark.parametrize(
+    "flags, limit",
+    [
+        (["--patience", "3"], "patience"),
+        (["--patience", "4"], None),
+        (["--patience", "-1", "--stop-time-hours", "1"], None),
+        (["--patience", "4", "--stop-time-hours", "0.9"], "time"),
+    ],
+)
+def test_updates_and_their_end_come_from_the_last_checkpoint(save, tmp_path, flags, limit):
+    training = Training(tmp_path, ["fairseq-train", *flags])
+    assert training.updates() == (None, None)
     path = training.checkpoints / "checkpoint_last.pt"
     path.parent.mkdir()
     state = torch.load(save("fwp_transformer_tiny").rename(path), weights_only=True)
-    state["extra_state"]["early_stopping"] = {"best": 1.0, "num_runs": 3}
+    state["extra_state"] |= {"early_stopping": {"best": 1.0, "num_runs": 3}, "previous_training_time": 3600.0}
     torch.save(state, path)
-    assert training.updates() == (7, ended)
+    assert training.updates() == (7, limit)
     torch.save({name: state[name] for name in ("cfg", "model")}, path)
-    assert training.updates() == (None, False)
+    assert training.updates() == (None, None)
 
 
 def test_a_training_whose_time_was_over_before_limits_a_baseline_again(save, tmp_path, monkeypatch, capsys):
