@@ -31,7 +31,8 @@ class Hedgehog(LearnedMap):
     def fresh_weight(n: int, d_key: int) -> Tensor:
         blocks = [torch.eye(d_key)[:n]]
         for first in range(d_key, n, d_key):
-            blocks.append(nn.init.orthogonal_(torch.empty(min(d_key, n - first), d_key)))
+            block = torch.empty(min(d_key, n - first), d_key, dtype=torch.float32)  # there is no QR in half precision
+            blocks.append(nn.init.orthogonal_(block).to(blocks[0].dtype))
         return torch.cat(blocks)
 
     def make_kernel_map(self) -> SoftmaxPair:

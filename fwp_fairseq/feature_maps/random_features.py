@@ -38,7 +38,7 @@ class RandomFeatures(FeatureMap):
         """Draws a new seed and its directions."""
         self.seed.copy_(torch.randint(2**31, ()))
         self.projection.copy_(self._draw(0))
-        self.training_projection = self.projection.clone()
+        self._train_with(self.projection)
 
     def draw(self, generator: torch.Generator) -> Tensor:
         """Draws directions, float32, on the CPU."""
@@ -59,12 +59,16 @@ class RandomFeatures(FeatureMap):
         """Draws the directions for the next training batch if :attr:`redraws`; evaluation keeps its directions."""
         if not self.redraws:
             return
-        self.training_projection = self._draw(int(num_updates) + 1).to(self.projection.device)
+        self._train_with(self._draw(int(num_updates) + 1).to(self.projection.device))
+
+    def _train_with(self, directions: Tensor) -> None:
+        with torch.inference_mode(False):  # the gradient of training needs an ordinary tensor
+            self.training_projection = directions.clone()
 
     def _load_from_state_dict(self, state_dict, prefix, *args):
         super()._load_from_state_dict(state_dict, prefix, *args)
         # Until the next draw, training uses the directions of evaluation, as in a new map.
-        self.training_projection = self.projection.clone()
+        self._train_with(self.projection)
 
     def _apply(self, fn, *args, **kwargs):
         projections = self.projection, self.training_projection

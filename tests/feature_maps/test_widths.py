@@ -84,3 +84,17 @@ def test_refused(arguments, options, message):
 def test_input_of_another_width():
     with pytest.raises(ValueError, match="dpfp feature map: last dimension of the input is 5, expected d_key = 4"):
         build_feature_map("dpfp", 4)(torch.zeros(2, 5))
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float64], ids=str)
+@pytest.mark.parametrize("name", ["t2r", "hedgehog", "favor", "rfa"])
+def test_maps_of_any_default_type(name, dtype):
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(dtype)
+    try:
+        phi = build_feature_map(name, 4, 20, heads=2)  # wider than its input
+        phi.reset_parameters()
+    finally:
+        torch.set_default_dtype(before)
+    assert {parameter.dtype for parameter in phi.parameters()} <= {dtype}
+    assert phi(torch.randn(2, 3, 4)).isfinite().all()

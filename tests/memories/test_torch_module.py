@@ -208,6 +208,20 @@ def test_pads_change_nothing(kind, place):
         assert_close(layer.step(x[:1, 3], state.select(torch.tensor([0])))[0], layer.step(x[:1, 3], alone)[0], "model")
 
 
+@pytest.mark.parametrize("kind", ["favor", "window-favor", "rfa"])
+def test_directions_set_in_inference_mode_train(kind):
+    layer = build(kind)
+    changes = [lambda: layer.load_state_dict(build(kind).state_dict()), layer.reset_parameters]
+    for module in layer.modules():
+        if hasattr(module, "set_num_updates"):
+            module.redraws = True
+            changes.append(lambda module=module: module.set_num_updates(3))
+    for change in changes:
+        with torch.inference_mode():
+            change()
+        layer(inputs())[0].sum().backward()
+
+
 @pytest.mark.parametrize("kind", CAUSAL)
 @torch.no_grad()
 def test_the_whole_is_its_pieces_and_its_steps(kind):
