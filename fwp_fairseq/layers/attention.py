@@ -2,6 +2,8 @@
 
 from typing import Any
 
+import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ..contradictions import contradiction
@@ -89,7 +91,7 @@ class FastWeightAttention(MemoryAttention):
             x: (B, T, embed_dim).
             source: (B, S, source_dim), which cross-attention writes; only with ``causal=False``.
             state: the state before the first position; None for an empty one. It is not modified, but gets gradients.
-            key_padding_mask: (B, S), bool, True at padding, which writes nothing.
+            key_padding_mask: (B, S), bool, True at padding, which writes nothing and may hold NaN.
             return_state: False to skip the state, which for a short input can cost more than the output.
 
         Returns:
@@ -102,17 +104,16 @@ class FastWeightAttention(MemoryAttention):
             ValueError: an input or the mask has a wrong shape or dtype, the state is of another kind or shape, or this
                 attention takes no source or no state.
         """
-        if source is not None and self.causal:
-            raise ValueError("source is given to causal attention, expected None: it writes its own input")
         if self.has_both_ways and not (source is None and state is None):
             extra = "source" if state is None else "state"
             raise ValueError(
                 f"{extra} contradicts passes = 'both-ways', which goes through one whole input; expected None"
             )
-        self.check_input("x", x, self.embed_dim)
-        written = x if source is None else source
-        self.check_input("source", written, self.source_dim)
-        self.check_mask(key_padding_mask, written)
+        x, written = self.checked_inputs(x, source, key_padding_mask)
+        if source is None and not x.shape[1]:  # one position of padding leads to every parameter, none does not
+            pads, padded = x.new_ones(x.shape[0], 1, dtype=torch.bool), F.pad(x, (0, 0, 0, 1))
+            out, state = self.forward(padded, state=state, key_padding_mask=pads, return_state=return_state)
+            return out[:, :0], state
         held, history = self.split_state(state, x.shape[0])
         out, held = self.memory(
             "attend",

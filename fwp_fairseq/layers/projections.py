@@ -82,6 +82,23 @@ class Projections(nn.Module):
         """Converts a tensor from the layout of the caller to (B, L, ...), or back. Here both are the same."""
         return x
 
+    def checked_inputs(self, x: Tensor, source: Tensor | None, mask: Tensor | None) -> tuple[Tensor, Tensor]:
+        """Returns x and what is written, which is the source or x itself, both without NaN and infinity at padding.
+
+        From there they would reach gradients, because zero times NaN is NaN.
+
+        Raises ValueError if x, source or mask has a wrong shape or dtype, or a source is given to causal attention.
+        """
+        if source is not None and self.causal:
+            raise ValueError("source is given to causal attention, expected None: it writes its own input")
+        self.check_input("x", x, self.embed_dim)
+        written = x if source is None else source
+        self.check_input("source", written, self.source_dim)
+        self.check_mask(mask, written)
+        if mask is not None:
+            written = written.masked_fill(mask[..., None] & ~written.isfinite(), 0)
+        return written if source is None else x, written
+
     @staticmethod
     def check_input(name: str, x: Tensor, width: int) -> None:
         """Raises ValueError, which names the tensor, unless x has three dimensions and its last one is ``width``."""
@@ -89,13 +106,13 @@ class Projections(nn.Module):
             raise ValueError(f"{name} is of shape {tuple(x.shape)}, expected 3 dimensions, the last one of {width}")
 
     def check_mask(self, mask: Tensor | None, source: Tensor) -> None:
-        """Raises ValueError unless a padding mask is bool and has the shape (B, S) of the source."""
+        """Raises ValueError unless a padding mask is bool, has the shape (B, S) of the source, and is on its device."""
         if mask is None:
             return
-        shape = tuple(self.swap_layout(source).shape[:2])
-        if not isinstance(mask, Tensor) or mask.dtype != torch.bool or tuple(mask.shape) != shape:
-            actual = f"{mask.dtype} {tuple(mask.shape)}" if isinstance(mask, Tensor) else type(mask).__name__
-            raise ValueError(f"key_padding_mask is {actual}, expected torch.bool {shape}, True at pads")
+        shape, given, device = tuple(self.swap_layout(source).shape[:2]), isinstance(mask, Tensor), source.device
+        if not given or (mask.dtype, tuple(mask.shape), mask.device) != (torch.bool, shape, device):
+            actual = f"{mask.dtype} {tuple(mask.shape)} on {mask.device}" if given else type(mask).__name__
+            raise ValueError(f"key_padding_mask is {actual}, expected torch.bool {shape}, True at pads, on {device}")
 
 
 def _without_bias(linear: nn.Linear) -> None:

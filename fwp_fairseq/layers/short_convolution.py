@@ -61,14 +61,15 @@ class ShortConvolution(nn.Conv1d):
             return self._convolved(x), None
         before = x.new_zeros(x.shape[0], size - 1, x.shape[2]) if before is None else before.to(x.dtype)
         wide, after = torch.cat([before, x], 1), None
-        if pads is None or not x.shape[1]:
+        if pads is None:
             after = wide[:, x.shape[1] :]
         else:
             count = torch.arange(1, x.shape[1] + 1, device=x.device)
             end = count.masked_fill(pads, 0).amax(1)  # one past the last position without padding
             at = end[:, None] + torch.arange(size - 1, device=x.device)
             after = wide.gather(1, at[..., None].expand(-1, -1, x.shape[2]))
-        return (self._convolved(wide) if x.shape[1] else x), after.to(state_type(x.dtype))
+        # A copy, because a view would keep the whole input in memory.
+        return self._convolved(wide), after.to(state_type(x.dtype), copy=True)
 
     def _convolved(self, x: Tensor) -> Tensor:
         return super().forward(x.transpose(1, 2)).transpose(1, 2) if x.shape[1] else x

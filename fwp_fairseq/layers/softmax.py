@@ -60,17 +60,12 @@ class SoftmaxAttention(Projections):
         Shapes, masks and results are those of :meth:`FastWeightAttention.forward`. A position that sees only padding
         reads zeros.
         """
-        if source is not None and self.causal:
-            raise ValueError("source is given to causal attention, expected None: it writes its own input")
-        self.check_input("x", x, self.embed_dim)
-        written = x if source is None else source
-        self.check_input("source", written, self.source_dim)
-        self.check_mask(key_padding_mask, written)
+        x, written = self.checked_inputs(x, source, key_padding_mask)
         if key_padding_mask is None:
             key_padding_mask = torch.zeros(written.shape[:2], dtype=torch.bool, device=x.device)
         after = KeysAndValues(self._heads("k", written), self._heads("v", written), key_padding_mask)
         if state is not None:
-            dimensions = KeysAndValues(2, 2, 1)
+            state, dimensions = self._checked(state, x), KeysAndValues(2, 2, 1)
             after = KeysAndValues(*(torch.cat(pair, at) for *pair, at in zip(state, after, dimensions, strict=True)))
         return self._attend(x, after), after if return_state else None
 
@@ -78,7 +73,8 @@ class SoftmaxAttention(Projections):
         """Reads from a state with x (B, T, embed_dim), without writing; only with ``causal=False``."""
         if self.causal:
             raise ValueError("read is for attention with causal=False; causal attention writes what it reads with")
-        return self._attend(x, state)
+        self.check_input("x", x, self.embed_dim)
+        return self._attend(x, self._checked(state, x))
 
     def step(self, x: Tensor, state: KeysAndValues | None = None) -> tuple[Tensor, KeysAndValues]:
         """Processes one more position x (B, embed_dim) of causal attention; returns (out (B, embed_dim), state)."""
@@ -86,6 +82,12 @@ class SoftmaxAttention(Projections):
             raise ValueError("step is for attention with causal=True; read takes the state that forward returned")
         out, state = self(x[:, None], state=state)
         return out[:, 0], state
+
+    def _checked(self, state: KeysAndValues, x: Tensor) -> KeysAndValues:
+        """Returns the state; raises ValueError unless it fits these heads and the rows of x."""
+        stored = state.pads.shape[-1] if isinstance(state, KeysAndValues) else 0
+        heads = self.num_heads, stored, self.head_dim
+        return states.checked(state, KeysAndValues(heads, heads, (stored,)), x.shape[0])
 
     def _heads(self, name: str, x: Tensor) -> Tensor:
         """Projects x (B, L, width) to q, k or v (B, H, L, d_key)."""

@@ -110,8 +110,6 @@ class Window(Memory):
         return f"size={self.size}"
 
     def attend(self, q, k, v, parts: Parts, *, key_padding_mask=None, state=None, return_state=False):
-        if not q.shape[1]:
-            return v, (state or self.empty_state(q.shape[0], q)) if return_state else None
         with without_autocast(q):
             order = None
             if not _pads_are_behind(key_padding_mask):  # sort positions so, and sort the outputs back

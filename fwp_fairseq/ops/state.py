@@ -66,6 +66,6 @@ def checked(state: Any, shapes: S, rows: int) -> S:
         actual = tuple(x.shape) if isinstance(x, Tensor) else x
         if shape is not None and actual != shape:
             raise ValueError(f"state.{name} is {actual}, expected shape {shape} ({kind} of {rows} rows)")
-        if shape is not None and not x.is_floating_point():
+        if shape is not None and not (x.is_floating_point() or x.dtype == torch.bool):
             raise ValueError(f"state.{name} is of type {x.dtype}, expected a floating point type")
     return cls(*(None if shape is None else x for x, shape in zip(state, shapes, strict=True)))

@@ -96,6 +96,34 @@ def test_a_decoder_of_it_learns_and_writes():
     assert_close(found, logits[:, -1], "float32")
 
 
+@pytest.mark.parametrize("causal", [True, False])
+def test_what_stands_at_pads_reaches_nothing(causal):
+    layer, x = build(causal=causal), random().masked_fill(pads()[..., None], torch.nan).requires_grad_()
+    out, _ = layer(x, key_padding_mask=pads())
+    assert torch.equal(out[~pads()], layer(x.nan_to_num(), key_padding_mask=pads())[0][~pads()])
+    gradients = torch.autograd.grad(out[~pads()].sum(), [x, *layer.parameters()])
+    assert all(gradient.isfinite().all() for gradient in gradients)
+
+
+@pytest.mark.parametrize("causal", [True, False])
+def test_states_of_a_wrong_kind(causal):
+    layer, x = build(causal=causal), random()
+    state = layer(x)[1]
+    wrong = [
+        FastWeightAttention("elu", EMBED, HEADS)(x.float())[1],
+        state.select(torch.tensor([0])),
+        tuple(state[:2]),
+        3,
+    ]
+    wrong += [state._replace(k=x), state._replace(v=state.v[:, :, 1:]), state._replace(k=state.k[..., 1:])]
+    calls = [lambda other: layer(x, state=other)]
+    calls.append((lambda other: layer.step(x[:, 0], other)) if causal else (lambda other: layer.read(x, other)))
+    for other in wrong:
+        for call in calls:
+            with pytest.raises(ValueError, match=r"^state.*, expected"):
+                call(other)
+
+
 def test_what_makes_no_sense_is_named():
     with pytest.raises(ValueError, match="embed_dim = 12 is not divisible by num_heads = 5"):
         SoftmaxAttention(12, 5)

@@ -208,6 +208,44 @@ def test_pads_change_nothing(kind, place):
         assert_close(layer.step(x[:1, 3], state.select(torch.tensor([0])))[0], layer.step(x[:1, 3], alone)[0], "model")
 
 
+@every_kind
+@pytest.mark.parametrize("junk", [torch.nan, torch.inf])
+def test_what_stands_at_pads_reaches_nothing(kind, junk):
+    """Neither other positions nor the state nor any gradient."""
+    layer, x, mask = build(kind).eval(), inputs(), torch.zeros(BATCH, LENGTH, dtype=torch.bool)
+    mask[0, [0, 1, 6]] = mask[1, 7] = True
+    found = []
+    for content in (0.5, junk):
+        leaf = x.masked_fill(mask[..., None], content).requires_grad_()
+        out, state = layer(leaf, key_padding_mask=mask)
+        loss = out[~mask].square().sum()
+        found.append((out[~mask], *(state or ()), *torch.autograd.grad(loss, [leaf, *layer.parameters()])))
+    for mine, theirs in zip(*found, strict=True):
+        assert mine is theirs is None or torch.allclose(mine, theirs)
+
+
+@every_kind
+@pytest.mark.parametrize("rows", [0, BATCH])
+def test_without_positions_every_parameter_has_a_gradient(kind, rows):
+    """As processes that train together require, whatever batch each of them has."""
+    layer, x = build(kind), inputs(0)[:rows].requires_grad_()
+    for state in (None, layer.empty_state(rows, x)) if kind in CAUSAL else (None,):
+        out, after = layer(x, state=state)
+        for mine, theirs in zip(after or (), state or (), strict=False):
+            assert mine is theirs is None or torch.equal(mine, theirs)
+        assert all(y.isfinite().all() for y in torch.autograd.grad(out.sum(), [x, *layer.parameters()]))
+
+
+@pytest.mark.parametrize("kind", CAUSAL)
+def test_states_do_not_keep_their_text_in_memory(kind):
+    layer, state = build(kind), None
+    for x in (inputs(100), inputs(1)):
+        state = layer(x, state=state)[1].detach()
+        parts = [y for y in state if y is not None]
+        memory = {y.untyped_storage().data_ptr(): y.untyped_storage().nbytes() for y in parts}
+        assert sum(memory.values()) == sum(y.nbytes for y in parts)
+
+
 @pytest.mark.parametrize("kind", ["favor", "window-favor", "rfa"])
 def test_directions_set_in_inference_mode_train(kind):
     layer = build(kind)
@@ -250,12 +288,13 @@ def test_the_whole_is_its_pieces_and_its_steps(kind):
     assert out.shape == empty.grad.shape == (BATCH, 0, EMBED)
 
 
-@pytest.mark.parametrize("kind", ["elu", "encoder", "window", "rnn"])
+@pytest.mark.parametrize("kind", ["elu", "encoder", "window", "rnn", "conv"])
 @pytest.mark.parametrize(
     "mask",
     [torch.zeros(BATCH, LENGTH), torch.zeros(BATCH, LENGTH, dtype=torch.int64), torch.tensor([3, 4]), [3, 4],
-     torch.zeros(BATCH, 1, dtype=torch.bool), torch.zeros(LENGTH, BATCH, dtype=torch.bool)],
-    ids=["float", "int", "lengths", "list", "short", "time first"],
+     torch.zeros(BATCH, 1, dtype=torch.bool), torch.zeros(LENGTH, BATCH, dtype=torch.bool),
+     torch.zeros(BATCH, LENGTH, dtype=torch.bool, device="meta")],
+    ids=["float", "int", "lengths", "list", "short", "time first", "elsewhere"],
 )  # fmt: skip
 def test_masks_of_a_wrong_kind(kind, mask):
     with pytest.raises(ValueError, match=r"key_padding_mask is .*, expected torch.bool \(2, 8\), True at pads"):

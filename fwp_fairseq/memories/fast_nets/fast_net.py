@@ -127,8 +127,8 @@ class FastNet(Memory):
     def advance(self, run: Run, parts: Parts, state: State) -> tuple[Tensor, State]:
         """Writes and reads at L positions, one after another; returns out (B, L, H, d_key) and the state.
 
-        ``parts`` are (B, L, H, width), before any activation, and 0 at padding. None in the state stands for zeros. The
-        output at padding is unspecified, but finite.
+        ``parts`` are (B, L, H, width), before any activation. None in the state stands for zeros. The output at padding
+        is unspecified.
         """
         raise NotImplementedError
 
@@ -146,8 +146,6 @@ class FastNet(Memory):
     def attend(self, q, k, v, parts: Parts, *, key_padding_mask=None, state=None, return_state=False):
         pads, dtype, kind = key_padding_mask, v.dtype, state_type(v.dtype)
         parts = {"q": q, "k": k, "v": v} | parts
-        if pads is not None:
-            parts = {name: part.masked_fill(pads[:, :, None, None], 0) for name, part in parts.items()}
         with without_autocast(v):
             parts = {name: part.to(kind) for name, part in parts.items()}
             if self.feedback is not None:
@@ -161,8 +159,6 @@ class FastNet(Memory):
 
     def _advance_with_feedback(self, pads: Tensor | None, parts: Parts, state: State) -> tuple[Tensor, State]:
         """Advances one position at a time, feeding back the output of the previous position."""
-        if not parts["v"].shape[1]:
-            return parts["v"], state
         fed, outputs = state.fed, []
         for t, position in enumerate(zip(*(part.split(1, 1) for part in parts.values()), strict=True)):
             run = Run(None if pads is None else pads[:, t : t + 1], return_state=True)

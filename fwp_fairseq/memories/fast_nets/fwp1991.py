@@ -35,4 +35,4 @@ class Fwp1991(FastNet):
         for t, (q_t, k_t, v_t) in enumerate(positions(q, k, v)):
             W = keep(run.pads, t, W, torch.tanh(W + k_t.unsqueeze(-1) * v_t.unsqueeze(-2)))
             outputs.append(read(W, q_t))
-        return torch.stack(outputs, 1) if outputs else v, state._replace(W=W)
+        return torch.stack(outputs, 1), state._replace(W=W)
