@@ -1,4 +1,4 @@
-// Input checks for every device. Their messages name the operator, the tensor, what was expected and what came.
+// Checks of inputs for every device. The messages name the operator, the tensor, and the expected and the actual value.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -6,7 +6,7 @@
 
 namespace fwp {
 
-inline void check_given(const char* op, const char* name, const at::Tensor& x) {  // None becomes an undefined tensor
+inline void check_given(const char* op, const char* name, const at::Tensor& x) {  // None arrives as an undefined tensor
   TORCH_CHECK_VALUE(x.defined(), op, ": ", name, " is None, expected a tensor");
 }
 
@@ -25,7 +25,7 @@ inline void check_like(const char* op, const char* name, const at::Tensor& x, co
   check_device(op, name, x, q);
 }
 
-// The type of states and of computations with them, as in fwp_fairseq/numerics.py.
+// The type of states and of computations with them, like state_type in fwp_fairseq/numerics.py.
 inline at::ScalarType state_type(const at::Tensor& q) {
   return q.scalar_type() == at::kBFloat16 || q.scalar_type() == at::kHalf ? at::kFloat : q.scalar_type();
 }

@@ -1,11 +1,13 @@
-// decode and fold for any device: inputs are checked and results are made here, a Device computes them. Their meaning:
-// fwp_fairseq/ops/decoding.py. A Device has
+// The operators decode and fold for any device. The functions here check the inputs and allocate the results, and a
+// class Device computes them. fwp_fairseq/ops/decoding.py explains what they compute. A Device has two functions:
 //
-//     decode(block, writes, q, describe)  fails if the device does not serve the type of q, or of keys; makes a call and
-//     fold(block, keys, describe)         Fields(op, q or keys), has describe(fields, call) fill in the call, and
-//                                         computes it if fields.ready()
+//     decode(block, writes, q, describe)
+//     fold(block, keys, describe)
 //
-// The device checks that `ancestors` and `rows` name rows that exist; it may do so while it computes.
+// Each raises an error if the device does not support the type of q (decode) or of keys (fold). It creates a call and
+// Fields(op, q) or Fields(op, keys), lets describe(fields, call) fill in the call, and runs the kernel if
+// fields.ready() is true. The device also checks that `ancestors` and `rows` refer to existing rows, before it computes
+// or meanwhile.
 #pragma once
 
 #include <tuple>
@@ -15,19 +17,19 @@
 
 namespace fwp {
 
-// The cache that decode and fold are given: sizes, and what the options mean, checked.
+// The cache that decode and fold receive, with its sizes and the parsed options. The constructor checks them.
 struct Block {
   const char* op;
   const Tensor &keys, &written;
   const OptionalTensor& strengths;
-  const Tensor* ancestors;  // null: not given
+  const Tensor* ancestors;  // null if there are none
   const Tensor& rows;
   const OptionalTensor &W, &z;
   int64_t count, d_dot;
   bool normalize_output;
   Rule rule;
   Map map;
-  int64_t room, stored, heads, d_value, reading;  // reading: how many rows read
+  int64_t room, stored, heads, d_value, reading;  // reading: the number of rows that read
   Width width;
 
   Block(const char* op, const Tensor& keys, const Tensor& written, const OptionalTensor& strengths,
@@ -46,7 +48,7 @@ struct Block {
     TORCH_CHECK_VALUE(d_value > 0, op, ": written is of width 0, expected 1 or more");
   }
 
-  // Fills in a call for keys of width d_key and for `writing` positions that are to be appended to the block.
+  // Fills in a call for keys of width d_key that appends `writing` positions to the block.
   template <class C> void describe(Fields& f, C& c, int64_t d_key, int64_t writing) {
     width = checked_width(op, map, d_key, d_dot);
     TORCH_CHECK_VALUE(count >= 0 && count <= room - writing, op, ": the block has room for ", room,
@@ -81,14 +83,14 @@ struct Block {
   }
 
  private:
-  // Checks that the tensors of the cache do not share memory: writing one could make a table name rows that are not
-  // there, after it was checked.
+  // Checks that the tensors of the cache do not share memory. Otherwise, writing to one of them could change an index
+  // table that has been checked already, and make it refer to rows that do not exist.
   void check_apart() const {
     const auto of = [](const OptionalTensor& x) { return x ? &*x : nullptr; };
     const std::pair<const char*, const Tensor*> all[] = {
         {"keys", &keys}, {"written", &written}, {"strengths", of(strengths)}, {"ancestors", ancestors}, {"rows", &rows},
         {"W", of(W)},    {"z", of(z)}};
-    constexpr int written_ones = 4, count = 7;  // those that are written come first
+    constexpr int written_ones = 4, count = 7;  // the tensors that decode writes to come first
     for (int i = 0; i < written_ones; ++i)
       for (int j = i + 1; j < count; ++j)
         if (all[i].second && all[j].second)
@@ -118,7 +120,7 @@ Tensor decode(const Tensor& q, const OptionalTensor& k, const OptionalTensor& v,
   Device::decode(block, writes, q, [&](Fields& f, auto& c) {
     f.rows("q", q, c.q, {block.reading, T, H, d_key});
     block.describe(f, c, d_key, writes ? T : 0);
-    f.check("keys", keys, keys.sizes());  // of q's type
+    f.check("keys", keys, keys.sizes());  // keys have the type of q
     set(c.tokens, T);
     set(c.input_scale, input_scale(d_key));
     c.normalize_features = normalize_features;

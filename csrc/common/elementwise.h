@@ -1,9 +1,10 @@
-// Feature maps that are a function of one number, for every device. A device D says what a Number is (a float, a vector
-// of them) and defines number(constant), where(condition, then, else) and exponential(x); FWP_FUNCTION qualifies
-// functions.
+// Feature maps that apply one function to each number, for every device. A class D describes the device: D::Number is a
+// float or a vector of floats, and D defines number(constant), where(condition, then, else) and exponential(x). The
+// macro FWP_FUNCTION contains the qualifiers that functions need on the device. Each map has a Function with two
+// members:
 //
-//     value(x)   the feature; NaN stays NaN
-//     back(g, f) the gradient of x, from that of the feature f = value(x)
+//     value(x)    the feature; NaN stays NaN
+//     back(g, f)  the gradient of x, computed from the gradient g of the feature f = value(x)
 #pragma once
 
 #include "maps.h"
@@ -24,7 +25,7 @@ template <> struct Function<Map::identity> {
 // elu(x) + 1
 template <> struct Function<Map::elu> {
   template <class D> static FWP_FUNCTION typename D::Number value(typename D::Number x) {
-    // Not expm1 + 1: exp itself is what elu(x) + 1 rounds.
+    // For x <= 0, elu(x) + 1 is exp(x); expm1(x) + 1 would be rounded twice.
     return D::where(x > D::number(0), x + D::number(1), D::exponential(x));
   }
   template <class D> static FWP_FUNCTION typename D::Number back(typename D::Number g, typename D::Number f) {

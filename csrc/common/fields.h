@@ -1,6 +1,5 @@
-// The tensors of one call of an operator. Each is checked, and the field of the device's call that stands for it is
-// pointed to it. A tensor that kernels cannot read as it lies in memory is copied, but only when all arguments have
-// passed.
+// The tensors of one call of an operator. Fields checks each tensor and makes a field of the device's call refer to it.
+// A tensor whose memory layout kernels cannot read is copied, but only after all arguments have passed their checks.
 #pragma once
 
 #include <functional>
@@ -15,32 +14,32 @@ class Fields {
  public:
   const char* const op;
 
-  // `like` has the device of all tensors and the type of rows; other numbers have state_type of it.
+  // All tensors are on the device of `like`. Rows have its type; gates and states have the type state_type(like).
   Fields(const char* op, const Tensor& like) : op(op), like(like) {}
 
   void check(const char* name, const Tensor& x, at::IntArrayRef shape) const {
     check_shape(op, name, x, shape);
     check_like(op, name, x, like);
   }
-  // (B, L, H, width), whose rows a kernel reads as they lie in memory.
+  // A tensor (B, L, H, width); it is copied if its rows are not contiguous.
   template <class R> void rows(const char* name, const Tensor& x, R& field, at::IntArrayRef shape) {
     check(name, x, shape);
     if (has_contiguous_rows(x)) point(field, x);
     else copy(x, field);
   }
-  // (B, L, H): a number for each position and head.
+  // A tensor (B, L, H) with one number for each position and head.
   template <class R> void gate(const char* name, const Tensor& x, R& field, at::IntArrayRef shape) {
     check_shape(op, name, x, shape);
     check_state(op, name, x, like);
     point(field, x);
   }
-  // True where a position is to be ignored; may be missing.
+  // An optional mask, True at positions that are ignored.
   template <class R> void mask(const OptionalTensor& x, R& field, at::IntArrayRef shape) {
     if (!x) return;
     check_mask(op, "key_padding_mask", *x, shape, like);
     point(field, *x);
   }
-  // A contiguous tensor; may be missing.
+  // An optional tensor that kernels read as one contiguous, aligned block; it is copied if it is not one.
   template <class V> void whole(const char* name, const OptionalTensor& x, V*& field, at::IntArrayRef shape) {
     if (!x) return;
     check_shape(op, name, *x, shape);
@@ -48,7 +47,7 @@ class Fields {
     if (!x->is_contiguous() || !begins_at_16_bytes(*x)) copy(*x, field);
     else point(field, *x);
   }
-  // A tensor of a cache, which is read, and by decoding written, where it stands.
+  // A tensor of a cache. It is never copied, because decoding writes to it.
   template <class V>
   void held(const char* name, const Tensor& x, V*& field, at::IntArrayRef shape, at::ScalarType type) {
     check_shape(op, name, x, shape);
@@ -58,7 +57,7 @@ class Fields {
     field = data_of<V>(x);
   }
 
-  // Results to be written: of x's shape and memory layout but `width` wide, of the shape of gate x, and contiguous.
+  // Allocate results: rows like x but of another width, a gate like x, and a contiguous tensor.
   template <class R> Tensor new_rows(R& field, const Tensor& x, int64_t width) {
     return result(field, fwp::new_rows(x, width));
   }
@@ -69,8 +68,8 @@ class Fields {
     return result(field, at::empty(shape, like.options().dtype(state_type(like))));
   }
 
-  // Makes the copies, and returns whether any result has an element. If none has one, the kernel must not run, because
-  // its other sizes may be larger than it can count.
+  // Makes the copies, and returns true if any result has elements. If none has, the kernel must not run, because its
+  // other sizes may be too large for its counters.
   bool ready() {
     for (const auto& make : copies) make();
     copies.clear();

@@ -1,5 +1,5 @@
-// Shared by the operators: rules and maps by name, and checks of the inputs that follow from them: gates, states and
-// projections.
+// Functions that all operators share: they find rules and maps by name, and check the gates, states and projections
+// that these take.
 #pragma once
 
 #include <cmath>
@@ -10,7 +10,7 @@
 
 namespace fwp {
 
-// The place of `name` in a table of names.
+// Returns the index of `name` in a table of names.
 template <class E, std::size_t count>
 E named(const char* op, const char* what, const std::string& name, const char* const (&names)[count]) {
   std::string all;
@@ -33,13 +33,13 @@ inline Width checked_width(const char* op, Map map, int64_t d_key, int64_t d_dot
   return width;
 }
 
-// FAVOR+ multiplies its projection with x' = d_key^-1/4 x.
+// The factor of x in FAVOR+, which multiplies its projection by x' = d_key^-1/4 x.
 inline double input_scale(int64_t d_key) { return std::pow(double(d_key), -0.25); }
 
-// Sets a field of a call, whose numbers may be smaller than those of tensors.
+// Sets a field of a call, whose type may be narrower than that of x.
 template <class Field, class V> void set(Field& field, V x) { field = static_cast<Field>(x); }
 
-// A projection of shape `shape` (its sizes in any order) is there exactly where the map takes one.
+// Checks that there is a projection if and only if the map takes one, and that it has this shape.
 template <class V>
 void projection(Fields& f, const OptionalTensor& x, V*& field, Map map, at::IntArrayRef shape, bool taken) {
   TORCH_CHECK_VALUE(taken == x.has_value(), f.op, ": projection is ", x ? "given" : "missing", " for the feature map ",
@@ -47,7 +47,7 @@ void projection(Fields& f, const OptionalTensor& x, V*& field, Map map, at::IntA
   f.whole("projection", x, field, shape);
 }
 
-// A gate of the rule, a number for each position and head, is there exactly where the rule takes it.
+// Checks that there is a gate if and only if the rule takes it, and that it has this shape.
 template <class R>
 void gate(Fields& f, const char* name, const OptionalTensor& x, R& field, bool taken, Rule rule,
           at::IntArrayRef shape) {
@@ -56,8 +56,8 @@ void gate(Fields& f, const char* name, const OptionalTensor& x, R& field, bool t
   if (x) f.gate(name, *x, field, shape);
 }
 
-// A state, or gradients of one: W of shape `shape`, and z, which lacks the last dimension, exactly where the output is
-// normalised.
+// Checks a state, or the gradient of one. W has this shape, and z lacks its last dimension. There is a z if and only if
+// there is a W and the output is normalised.
 template <class V>
 void states(Fields& f, const char* W_name, const char* z_name, const OptionalTensor& W, const OptionalTensor& z,
             V*& W_field, V*& z_field, at::IntArrayRef shape, bool normalize_output) {

@@ -1,16 +1,17 @@
-// The update rules and feature maps that compiled code knows: their names, widths and constants, for every device, for
-// operators and decoding. Kernels include this file, so it includes no header of torch or CUDA.
+// The names, widths and constants of the update rules and feature maps in compiled code. Operators and kernels of every
+// device include this file, so it includes no header of torch or CUDA.
 //
-// A map is one of two things: a function of one number, which has its name in FWP_ELEMENTWISE and a Function in
-// elementwise.h, and needs nothing else; or it has its name in FWP_MAPS, its width in width_of, and code of its own for
-// each device (cpu/maps, cuda/kernels/features.cuh).
+// There are two kinds of maps. A map that applies one function to each number needs only its name in FWP_ELEMENTWISE
+// and a Function in elementwise.h. Any other map needs its name in FWP_MAPS, its width in width_of, and code for each
+// device (cpu/maps, cuda/kernels/features.cuh).
 #pragma once
 
 #include <cstdint>
 
 namespace fwp {
 
-// In the order of their numbers. Python's lists are in fwp_fairseq/ops/call.py and feature_maps; a test compares them.
+// The numbers of rules and maps follow this order. A test compares the lists with fwp_fairseq/ops/call.py and
+// feature_maps.
 #define FWP_RULES(EACH) EACH(sum) EACH(delta) EACH(gated) EACH(gated_delta)
 #define FWP_ELEMENTWISE(EACH) EACH(identity) EACH(elu) EACH(relu)
 #define FWP_MAPS(EACH) FWP_ELEMENTWISE(EACH) EACH(dpfp) EACH(favor) EACH(softmax_pair)
@@ -24,23 +25,23 @@ enum class Map : int { FWP_MAPS(FWP_ENUMERATOR) };
 constexpr const char *rule_names[] = {FWP_RULES(FWP_NAME)}, *map_names[] = {FWP_MAPS(FWP_NAME)};
 #undef FWP_NAME
 
-// A rule that corrects subtracts the value stored under the key; one that decays scales down all earlier content.
+// A rule that corrects subtracts the old value of a key; a rule that decays scales down all earlier content.
 constexpr bool corrects(Rule rule) { return rule == Rule::delta || rule == Rule::gated_delta; }
 constexpr bool decays(Rule rule) { return rule == Rule::gated || rule == Rule::gated_delta; }
 // The gates of a rule: beta is the write strength of a key, alpha the decay of earlier content.
 constexpr bool takes_beta(Rule rule) { return rule != Rule::sum; }
 constexpr bool takes_alpha(Rule rule) { return rule == Rule::gated_delta; }
 
-// What follows from the width of a map's features.
+// The parameters of a map that follow from the number of its features.
 struct Width {
-  bool possible;  // whether the map can have features of this width
-  std::int64_t nu, m;  // offsets by which base features are rolled, or 0; rows of the projection that it takes, or 0
-  std::int64_t d_cached;  // width of a key in decoding's cache: its features, or where nu > 0 the key itself
+  bool possible;  // true if the map can have this number of features
+  std::int64_t nu, m;  // number of offsets of DPFP, else 0; number of rows of FAVOR+'s projection, else 0
+  std::int64_t d_cached;  // width of a cached key in decoding: of its features, or of the key itself if nu > 0
 };
 
-// Asked once for each call, at the boundary: nowhere else does d_dot become offsets or rows of a projection.
+// Called once for each call of an operator; nothing else converts d_dot to nu or m.
 inline Width width_of(Map map, std::int64_t d_key, std::int64_t d_dot) {
-  if (map == Map::dpfp) {  // nu blocks of 2 d_key features; with nu = 2 d_key a feature would meet itself
+  if (map == Map::dpfp) {  // nu blocks of 2 d_key features; with nu = 2 d_key a feature would be multiplied by itself
     const std::int64_t n = 2 * d_key, nu = n > 0 ? d_dot / n : 0;
     return {nu > 0 && d_dot == nu * n && nu < n, nu, 0, d_key};
   }
@@ -48,7 +49,7 @@ inline Width width_of(Map map, std::int64_t d_key, std::int64_t d_dot) {
     return {d_key > 0 && d_dot > 0 && d_dot % 2 == 0, 0, d_dot / 2, d_dot};
   if (map == Map::softmax_pair)  // softmax(W x) and softmax(-W x)
     return {d_dot > 0 && d_dot == 2 * d_key, 0, 0, d_dot};
-  return {d_dot == d_key, 0, 0, d_dot};  // each input by itself
+  return {d_dot == d_key, 0, 0, d_dot};  // one feature for each input
 }
 
 // The largest exponent of FAVOR+'s features and of the gain g of a window (cpu/window.h); larger ones are clipped.

@@ -1,9 +1,11 @@
-// fast_weights and its backward for any device: inputs are checked and results are made here, a Device computes them.
-// A Device has
+// The operator fast_weights and its backward for any device. The functions here check the inputs and allocate the
+// results, and a class Device computes them. A Device has two functions:
 //
-//     forward(problem, q, describe)    fails if the device does not serve the type of q or the problem; makes a call
-//     backward(problem, q, describe)   and Fields(op, q), has describe(fields, call) fill in the call, and computes it
-//                                      if fields.ready()
+//     forward(problem, q, describe)
+//     backward(problem, q, describe)
+//
+// Each raises an error if the device does not support the problem or the type of q. It creates a call and Fields(op,
+// q), lets describe(fields, call) fill in the call, and runs the kernel if fields.ready() is true.
 #pragma once
 
 #include <array>
@@ -22,7 +24,7 @@ struct Options {
   double eps;
 };
 
-// The sizes of one call and what its options mean, checked.
+// The sizes and the parsed options of one call. The constructor checks them.
 struct Problem {
   const char* op;
   Options options;
@@ -70,7 +72,7 @@ struct Problem {
   }
 };
 
-// The tensors that forward and backward are given.
+// The tensors that forward and backward both receive.
 struct Inputs {
   const Tensor &q, &k, &v;
   const OptionalTensor &beta, &alpha, &key_padding_mask, &W, &z, &projection;

@@ -1,8 +1,12 @@
-// recur, recur_lstm and their backwards for any device: inputs are checked and results are made here, a Device
-// computes them. fwp_fairseq/ops/recurrence.py says what they compute. A Device has
+// The operators recur and recur_lstm and their backwards for any device. The functions here check the inputs and
+// allocate the results, and a class Device computes them. fwp_fairseq/ops/recurrence.py explains what they compute. A
+// Device has two functions:
 //
-//     run(op, kernel, k, describe)       fails if it does not serve the type of k; makes a call and Fields(op, k), has
-//     run_lstm(op, kernel, k, describe)  describe(fields, call) fill in the call, and computes it if fields.ready()
+//     run(op, kernel, k, describe)
+//     run_lstm(op, kernel, k, describe)
+//
+// Each raises an error if the device does not support the type of k. It creates a call and Fields(op, k), lets
+// describe(fields, call) fill in the call, and runs the kernel if fields.ready() is true.
 #pragma once
 
 #include <array>
@@ -13,7 +17,7 @@
 
 namespace fwp {
 
-// The sizes of a call, which k decides.
+// The sizes of a call, which are those of k.
 struct RecurrentSizes {
   int64_t batch, length, heads, d;
 
@@ -25,7 +29,7 @@ struct RecurrentSizes {
   std::array<int64_t, 4> rows() const { return {batch, length, heads, d}; }
   std::array<int64_t, 4> matrix() const { return {batch, heads, d, d}; }
   std::array<int64_t, 3> vector() const { return {batch, heads, d}; }
-  // Shapes of the Delta LSTM's net, which has a third as many heads as its gates.
+  // The shapes of the Delta LSTM's net, whose heads have three gates each; `heads` counts the gates.
   std::array<int64_t, 4> net_rows() const { return {batch, length, heads / 3, d}; }
   std::array<int64_t, 3> net_vector() const { return {batch, heads / 3, d}; }
 
@@ -92,7 +96,8 @@ std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor, Tensor> recur_backward(
   return {grad_z, grad_k, grad_v, grad_beta, grad_initial_R, grad_initial_y};
 }
 
-// The inputs that recur_lstm and its backward share; k, v and beta hold the heads of the three gates one after another.
+// The inputs that recur_lstm and its backward share; k, v and beta contain the heads of the three gates one after
+// another.
 struct LstmInputs {
   const Tensor &k, &v, &beta;
   const OptionalTensor &key_padding_mask, &h, &c;

@@ -1,8 +1,8 @@
-// Functions of rows and their backwards for any device: inputs are checked and results are made here, a Device computes
-// them. A Device has
+// Functions of rows and their backwards for any device. The functions here check the inputs and allocate the results,
+// and a class Device computes them. A Device has two functions:
 //
-//     check(op, name, type)                    fails for what the device does not serve; `name` is of this type
-//     run(op, function, backward, rows, eps)   computes the function, or its backward, of a row or more
+//     check(op, name, type)                   raises an error unless the device supports this type of the tensor `name`
+//     run(op, function, backward, rows, eps)  computes the function, or its backward, of at least one row
 #pragma once
 
 #include <algorithm>
@@ -15,17 +15,17 @@
 
 namespace fwp {
 
-// The inputs of a function and its result, which is yet to be written: tensors with contiguous rows whose shapes differ
-// in width at most. softmax_pair is given y, and its backward f and the gradient of f. Every other function is given x, and its
-// backward x and the gradient of the result.
+// The inputs of a function, and its result, which the device writes. The rows of all tensors are contiguous, and their
+// shapes differ only in the width. softmax_pair reads y, and its backward reads f and the gradient of f. Every other
+// function reads x, and its backward reads x and the gradient of the result.
 struct RowTensors {
-  Tensor x, beside, result;  // a forward has x beside it
+  Tensor x, beside, result;  // beside is the gradient in a backward, and x in a forward
 
   int64_t count() const { return x.numel() / x.size(-1); }
-  int64_t n() const { return std::min(x.size(-1), result.size(-1)); }  // f has twice as many
+  int64_t n() const { return std::min(x.size(-1), result.size(-1)); }  // f is twice as wide
 
-  // The dimensions that number the rows, the innermost first. Those that are one behind the other in all three tensors
-  // are one.
+  // The dimensions that number the rows, the innermost first. Two dimensions become one if the outer continues the
+  // inner in all three tensors.
   std::vector<RowDim> dims() const {
     std::vector<RowDim> found{{1, {}}};
     for (int64_t i = x.dim() - 2; i >= 0; --i) {
@@ -42,7 +42,7 @@ struct RowTensors {
   }
 };
 
-// The dimensions of x, the last one last and the others in the order that they have in memory.
+// The dimensions of x by their strides, the largest first; the last dimension stays last.
 inline std::vector<int64_t> memory_order(const Tensor& x) {
   std::vector<int64_t> order(x.dim());
   std::iota(order.begin(), order.end(), 0);
@@ -50,7 +50,7 @@ inline std::vector<int64_t> memory_order(const Tensor& x) {
   return order;
 }
 
-// Of x's shape but `width` wide, with rows in this order.
+// Allocates a tensor with the shape of x except for its width, with the rows in this order.
 inline Tensor rows_like(const Tensor& x, int64_t width, at::IntArrayRef order) {
   std::vector<int64_t> sizes = x.sizes().vec(), strides(x.dim(), 1);
   sizes.back() = width;
@@ -62,8 +62,9 @@ inline Tensor rows_like(const Tensor& x, int64_t width, at::IntArrayRef order) {
   return at::empty_strided(sizes, strides, x.options());
 }
 
-// Computes a function of x, or its backward. The backward takes `grad`, the gradient of the function's result, and x: the
-// function's input, or for softmax_pair its result. The tensor returned is as wide as x, twice as wide, or half as wide.
+// Computes a function of x, or its backward. In a backward, `grad` is the gradient of the function's result, and x is
+// the function's input or, for softmax_pair, its result. The returned tensor is as wide as x; that of softmax_pair is
+// twice as wide, and that of its backward half as wide.
 template <class Device, RowFunction function, bool backward>
 Tensor map_rows(const char* op, const char* name, const Tensor& x, const char* grad_name, const Tensor& grad,
                 double eps) {
@@ -88,7 +89,7 @@ Tensor map_rows(const char* op, const char* name, const Tensor& x, const char* g
   return result;
 }
 
-// Registers all of them, for the device that the library m is of.
+// Registers all functions of rows in the library m of this device.
 template <class Device, class Library> void implement_row_functions(Library& m) {
   constexpr RowFunction pair = RowFunction::softmax_pair;
   m.impl(

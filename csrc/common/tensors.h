@@ -1,4 +1,4 @@
-// Tensors as the rows and pointers that the kernels of every device read and write, and new ones to write.
+// Converts tensors to the rows and pointers that the kernels of every device read and write, and allocates results.
 #pragma once
 
 #include <ATen/ATen.h>
@@ -16,21 +16,21 @@ inline bool has_contiguous_rows(const Tensor& x) { return x.size(-1) <= 1 || x.s
 inline bool begins_at_16_bytes(const Tensor& x) {
   return reinterpret_cast<std::uintptr_t>(x.const_data_ptr()) % 16 == 0;
 }
-// Whether two contiguous tensors overlap in memory; their types may differ.
+// Returns true if two contiguous tensors overlap in memory; their types may differ.
 inline bool share_memory(const Tensor& x, const Tensor& y) {
   const auto begin = [](const Tensor& t) { return reinterpret_cast<std::uintptr_t>(t.const_data_ptr()); };
   return x.numel() && y.numel() && begin(x) < begin(y) + y.nbytes() && begin(y) < begin(x) + x.nbytes();
 }
 
-// New (B, L, H, width) tensor in x's order of batch and time, so that fairseq's (T, B, C) goes on as a view.
+// Allocates (B, L, H, width) with batch and time ordered as in x, so that fairseq's (T, B, C) is a view of it.
 inline Tensor new_rows(const Tensor& x, int64_t width) {
   const int64_t B = x.size(0), L = x.size(1), H = x.size(2);
   if (x.stride(1) > x.stride(0)) return at::empty({L, B, H, width}, x.options()).transpose(0, 1);
   return at::empty({B, L, H, width}, x.options());
 }
 
-// point(to, x) points `to`, a pointer or a device's Rows, to x, whose type the caller has checked. Only a `to` that is
-// not const asks torch for data to write.
+// point(to, x) makes `to`, a pointer or a device's Rows, refer to x, whose type the caller has checked. It asks torch
+// for writable data only if the elements of `to` are not const.
 template <class V> V* data_of(const Tensor& x) {
   if constexpr (std::is_const_v<V>) return static_cast<V*>(x.const_data_ptr());
   else return static_cast<V*>(x.mutable_data_ptr());

@@ -1,4 +1,4 @@
-// What CUDA's operators share: checks of types, the launch, and queries to the device.
+// Functions that the CUDA operators share: checks of types, the launch of kernels, and queries to the device.
 #pragma once
 
 #include <c10/cuda/CUDAGuard.h>
@@ -40,12 +40,12 @@ inline int attribute(const char* op, cudaDeviceAttr what, int64_t device) {
   return value;
 }
 
-// The most bytes that a block may have.
+// Returns the largest number of bytes of shared memory that a block may use.
 inline int shared_memory(const char* op, int64_t device) {
   return attribute(op, cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
 }
 
-// Why this device cannot run blocks with so many bytes of shared memory, or an empty text.
+// Returns the reason why this device cannot run blocks that use so many bytes of shared memory; empty if it can.
 inline std::string refusal(const char* op, int64_t device, int bytes) {
   const int capability = 10 * attribute(op, cudaDevAttrComputeCapabilityMajor, device) +
                          attribute(op, cudaDevAttrComputeCapabilityMinor, device);
