@@ -118,7 +118,7 @@ def _check(args) -> None:
 
 def run(args) -> int:
     from .paragraphs import read_lines
-    from .translations import translations
+    from .translations import about_other_references, translations
 
     _check(args)
     references = [line.rstrip() for line in read_lines(args.references)]
@@ -127,6 +127,8 @@ def run(args) -> int:
         systems[path] = [line.rstrip() for line in translations(path, args.remove_bpe, args.lines)]
         if len(systems[path]) != len(references) or not references:
             raise CommandError(f"{path} has {len(systems[path])} translations, {args.references} {len(references)}")
+        if other := about_other_references(path, references):
+            print(other, file=sys.stderr)
     if (len(systems) > 1) != (args.paired_bs or args.paired_ar):
         raise UsageError("--paired-bs or --paired-ar compares --hypotheses of two or more different files")
     if len(systems) > 1:

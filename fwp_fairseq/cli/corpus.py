@@ -106,12 +106,9 @@ class Corpus:
         return max(fitting, len(characters) + 2000)
 
     def write_test_set(self, out: Path) -> tuple[Path, Path]:
-        """Returns plain files of ``test``; passages, and texts that were compressed, are first written into ``out``."""
-        files = tuple(self._path("test", language) for language in self.languages)
-        if self.passage is None and not any(file.suffix == ".gz" for file in files):
-            return files
-        name = "test" if self.passage is None else "test-passages"
-        files = tuple(out / f"{name}.{language}" for language in self.languages)
+        """Writes ``test``, its passages if lines are joined, into ``out``, and returns the files."""
+        names = zip(("sources", "references"), self.languages, strict=True)
+        files = tuple(out / f"{name}.{language}" for name, language in names)
         for file, lines in zip(files, zip(*self.pairs["test"], strict=True), strict=True):
             write_atomically(file, "".join(f"{line}\n" for line in lines))
         return files

@@ -147,7 +147,7 @@ def run(args) -> int:
         most = None
         for training in trainings:
             most = training.run(most)
-            _score(args, corpus, out, training)
+            _score(args, corpus, training)
         _conclude(args, corpus, out, trainings)
     return 0
 
@@ -285,9 +285,9 @@ def _say_plan(args, prepared: Prepared, recipe: Recipe, lengths, model: list[str
             )
 
 
-def _score(args, corpus: Corpus, out: Path, training: Training) -> None:
+def _score(args, corpus: Corpus, training: Training) -> None:
     """Translates the test set."""
-    source, _ = corpus.write_test_set(out)
+    source, _ = corpus.write_test_set(training.folder)
     cpu = ["--cpu"] if args.cpu else []
     path = training.translations(args.target)
     with open(source, "rb") as sources, replaced(path) as translations, named(path):
@@ -305,7 +305,7 @@ def _conclude(args, corpus: Corpus, out: Path, trainings: list[Training]) -> Non
     """Scores the translations, compares them, draws the curves, and says what can be done with the model."""
     from .translator import checkpoint_in
 
-    _, target = corpus.write_test_set(out)
+    target = out / f"references.{args.target}"
     tokenizer = ["--tokenize", args.tokenize] if args.tokenize else []
     hypotheses = [training.translations(args.target) for training in trainings]
     score = fwp("bleu", "--hypotheses", hypotheses[0], "--references", target, "--metrics", "bleu", "chrf", *tokenizer)

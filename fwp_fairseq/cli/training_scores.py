@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from .errors import CommandError
 from .training_logs import lines_of
-from .translations import translations
+from .translations import about_other_references, translations
 
 _SOURCE = re.compile(r"S-(\d+)\t(.*)")
 _SHARES = 5  # of the sentences, by length
@@ -42,14 +42,14 @@ def _score(path: Path, test: TestSet) -> dict | None:
     references, metric = test
     try:
         hypotheses = [line.rstrip() for line in translations(str(path))]
+        if len(hypotheses) != len(references):
+            raise CommandError(
+                f"{path}: {len(hypotheses)} translations of {len(references)} references, another test set"
+            )
+        if other := about_other_references(str(path), references):
+            raise CommandError(other)
     except CommandError as error:
         print(f"{error}; not scored", file=sys.stderr)
-        return None
-    if len(hypotheses) != len(references):  # translations of another test set
-        print(
-            f"{path}: {len(hypotheses)} translations of {len(references)} references, another test set, not scored",
-            file=sys.stderr,
-        )
         return None
     score = metric.corpus_score(hypotheses, [references]).score
     return {

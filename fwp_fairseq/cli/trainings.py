@@ -99,7 +99,9 @@ def _fields_of_checkpoint(state: dict, data: str | None) -> dict:
     recipe = {part: {n: v for n, v in cfg.get(part, {}).items() if n not in others} for part in _RECIPE}
     recipe["data"] = data or section(state, "task").get("data")
     model_of_line = {name: _WIDTH.sub("", str(x)) for name, x in recipe["model"].items() if "d_dot" not in name}
-    fine_tuned = bool(section(state, "checkpoint").get("finetune_from_model"))
+    begun, counts = section(state, "checkpoint"), [entry.get("num_updates") or 0 for entry in history]
+    by_hand = (begun.get("reset_optimizer") and len(history) > 1) or counts != sorted(counts)
+    fine_tuned = bool(begun.get("finetune_from_model") or by_hand)
     if fine_tuned:
         recipe["fine_tuned"] = True
     seconds, best = extra.get("previous_training_time"), extra.get("best")

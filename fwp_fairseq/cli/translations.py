@@ -1,12 +1,16 @@
 """Reads translations from plain text or from the output of fairseq-generate."""
 
 import re
+from pathlib import Path
 
 from .errors import CommandError
 from .paragraphs import read_lines
 
 _GENERATED = re.compile(r"([HD])-(\d+)\t([^\t]*)\t(.*)", re.DOTALL)
 _SUBWORD_NMT = re.compile(r"@@( |$)")
+_TARGET = re.compile(r"T-(\d+)\t(.*)", re.DOTALL)
+_COMPARED = 200  # lines
+_ALIKE = 50  # chrF, at least, of a text and its tokens; of different texts it is below 30
 
 
 def _join_sentencepiece(texts: list[str]) -> list[str]:
@@ -61,3 +65,20 @@ def translations(path: str, remove_bpe: bool = False, kind: str | None = None) -
     elif any(_SUBWORD_NMT.search(text) for text in texts):
         raise CommandError(f"{path} holds subword-nmt pieces (word@@ ): add --remove-bpe, here or while decoding")
     return _join_sentencepiece(texts)
+
+
+def about_other_references(path: str, references: list[str]) -> str:
+    """Returns a message if a file translates another test set than that of the references, else an empty one.
+
+    The output of fairseq-generate has T- lines; ``fwp train`` leaves ``references.LANGUAGE`` beside its translations.
+    """
+    from sacrebleu.metrics import CHRF
+
+    own = {int(match[1]): match[2] for line in read_lines(path) if (match := _TARGET.fullmatch(line))}
+    beside = Path(path).with_name(f"references{Path(path).suffix}")
+    if not own and Path(path).stem == "translations" and beside.is_file():
+        own = dict(enumerate(read_lines(beside)))
+    numbers = sorted(number for number in own if number < len(references))[:_COMPARED]
+    theirs = [_SUBWORD_NMT.sub("", own[number]).replace("▁", "") for number in numbers]
+    alike = CHRF().corpus_score(theirs, [[references[number] for number in numbers]]).score if numbers else 100
+    return "" if alike >= _ALIKE else f"{path} translates another test set: its own references are not these"

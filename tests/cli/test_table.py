@@ -105,6 +105,22 @@ def test_a_fine_tuned_model_is_marked_in_tables_and_curves():
     assert [series.label for series in drawn.series] == ["softmax", "delta, fine-tuned"]
 
 
+@pytest.mark.parametrize(
+    "flags, updates, fine_tuned",
+    [
+        ({"reset_optimizer": True, "restore_file": "softmax.pt"}, [7, 9], True),
+        ({}, [7, 3], True),  # the same, resumed without these flags
+        ({"reset_optimizer": True}, [9], False),  # there was nothing to restore
+        ({}, [7, 7, 9], False),
+    ],
+)
+def test_fine_tuning_with_restore_file_is_marked(save, flags, updates, fine_tuned):
+    state = torch.load(save("fwp_transformer_tiny"), weights_only=True)
+    state["optimizer_history"] = [{"num_updates": count} for count in updates]
+    state["cfg"]["checkpoint"] = {"finetune_from_model": None, "reset_optimizer": False} | flags
+    assert _fields_of_checkpoint(state, None)["fine_tuned"] == fine_tuned
+
+
 @pytest.mark.parametrize("path", ["softmax.pt", None])
 def test_an_old_checkpoint_has_the_options_of_fine_tuning_among_all_others(save, path):
     state = torch.load(save("fwp_transformer_tiny"), weights_only=True)
@@ -228,6 +244,35 @@ def test_the_log_of_another_training_is_not_this_one_s(fwp, save, tmp_path):
     twice = fwp("table", "--results", run, tmp_path / "again", "--format", "csv", *more[2:])
     scores = {row["training"]: round(float(row["BLEU"])) for row in csv.DictReader(io.StringIO(twice.out))}
     assert scores == {"run": 100, "run/inner": 0, "again/run": 100, "again/run/inner": 0}
+
+
+REFERENCES = ["Ein Mann geht heute in den Garten.", "Zwei Hunde spielen am Fluss.", "Das Haus ist alt und leer."]
+OTHERS = ["Drei Frauen essen Suppe.", "Kein Zug fährt nach Süden.", "Blaue Vögel singen im Mai."]
+
+
+def generated(references):
+    """Returns translations as fairseq-generate prints them, with its own references in pieces."""
+    pieces = [text.replace(" ", " ▁").replace("i", "i ") for text in references]
+    return "".join(f"T-{n}\t▁{text}\nH-{n}\t-1\teins zwei\nD-{n}\t-1\teins zwei\n" for n, text in enumerate(pieces))
+
+
+@pytest.mark.parametrize("kind", ["translations.de", "generate-test.txt"])
+def test_translations_of_another_test_set_with_as_many_lines_are_noticed(fwp, save, tmp_path, kind):
+    path, expected = tmp_path / "run" / kind, tmp_path / "test.de"
+    path.parent.mkdir()
+    save("fwp_transformer_tiny").rename(path.with_name("checkpoint_last.pt"))
+    expected.write_text("\n".join(REFERENCES) + "\n")
+    for references, other in ((REFERENCES, False), (OTHERS, True)):
+        if kind == "translations.de":
+            path.write_text("eins zwei\n" * 3)
+            path.with_name("references.de").write_text("\n".join(references) + "\n")  # as fwp train leaves them
+        else:
+            path.write_text(generated(references))
+        scored = fwp("table", "--results", tmp_path, "--references", expected, "--format", "csv")
+        score = next(csv.DictReader(io.StringIO(scored.out)))["BLEU"]
+        assert bool(score) != other and (f"{path} translates another test set" in scored.err) == other
+        found = fwp("bleu", "--hypotheses", path, "--references", expected)
+        assert found.status == 0 and ("translates another test set" in found.err) == other
 
 
 def test_calls_that_make_no_sense(refused, tmp_path):

@@ -130,7 +130,7 @@ def test_curves_and_lengths_come_from_logs_and_translations(tools, own, tmp_path
     (tmp_path / "one.de").write_text("Ein Mann .\n")
     capsys.readouterr()
     assert main(["table", "--results", str(folder), "--references", str(tmp_path / "one.de")]) == 0
-    assert "40 translations of 1 references, another test set, not scored" in capsys.readouterr().err
+    assert "40 translations of 1 references, another test set; not scored" in capsys.readouterr().err
     (shutil.copytree(folder / "dpfp-seed2", tmp_path / "a") / "generate-test.txt").write_text("H-1\t-1\tnur einer\n")
     assert main(["table", "--results", str(tmp_path / "a"), *map(str, references)]) == 0
     assert "1 of 2 translations are missing" in capsys.readouterr().err
