@@ -164,6 +164,16 @@ def test_hooks_are_called(kind):
     assert called == {f"{way} {name}" for way in ("forward", "backward") for name in names}
 
 
+@every_kind
+def test_backward_hooks_of_every_module_with_parameters_are_called(kind):
+    layer, called = build(kind), set()
+    holders = {name for name, module in layer.named_modules() if module._parameters}
+    for name in holders:
+        layer.get_submodule(name).register_full_backward_hook(lambda *_, name=name: called.add(name))
+    layer(inputs().requires_grad_())[0].sum().backward()
+    assert called == holders
+
+
 @pytest.mark.slow
 @every_kind
 def test_the_work_is_linear_in_the_length(kind):

@@ -105,7 +105,7 @@ class FastNet(Memory):
         own = dict.fromkeys(("q", "k", "v"), self.d_key) | dict.fromkeys(GATES[options.update_rule], 1)
         self.feedback = None
         if options.recurrent != "none":
-            self.feedback = Feedback(options.recurrent, self.heads, self.d_key, own | self.widths)
+            self.feedback = Feedback(options.recurrent, self.heads, self.d_key, [*(own | self.widths).values()])
         if self.slow is not None:
             start(self.slow, partial(_draw_parts, heads=self.heads, widths=[*self.widths.values()], gain=sizes.gain))
 
@@ -162,7 +162,7 @@ class FastNet(Memory):
         fed, outputs = state.fed, []
         for t, position in enumerate(zip(*(part.split(1, 1) for part in parts.values()), strict=True)):
             run = Run(None if pads is None else pads[:, t : t + 1], return_state=True)
-            now = self.feedback(dict(zip(parts, position, strict=True)), fed)
+            now = dict(zip(parts, self.feedback(fed, *position), strict=True))
             out, state = self.advance(run, now, state)
             fed = keep(run.pads, 0, fed, out[:, 0])
             outputs.append(out)

@@ -19,23 +19,22 @@ class Feedback(nn.Module):
     Args:
         activation: f, tanh or softmax over the head's width.
         heads, d_key: number of heads, and width of y.
-        widths: the widths of the parts, by name.
+        widths: the widths of the parts.
     """
 
-    def __init__(self, activation: str, heads: int, d_key: int, widths: dict[str, int]):
+    def __init__(self, activation: str, heads: int, d_key: int, widths: list[int]):
         super().__init__()
         self.activation, self.widths = activation, widths
-        self.weight = nn.Parameter(torch.empty(heads, d_key, sum(widths.values())))
+        self.weight = nn.Parameter(torch.empty(heads, d_key, sum(widths)))
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
         nn.init.normal_(self.weight, std=1 / math.sqrt(self.weight.shape[1]))
 
-    def forward(self, parts: dict[str, Tensor], y: Tensor) -> dict[str, Tensor]:
-        """Adds the feedback of y (B, H, d_key) to the parts of one position, (B, 1, H, width)."""
+    def forward(self, y: Tensor, *parts: Tensor) -> tuple[Tensor, ...]:
+        """Adds the feedback of y (B, H, d_key) to the parts of one position, (B, 1, H, width), in order."""
         fed = torch.einsum("bhi,hij->bhj", ACTIVATIONS[self.activation](y), self.weight.to(y.dtype)).unsqueeze(1)
-        pieces = dict(zip(self.widths, fed.split(list(self.widths.values()), -1), strict=True))
-        return {name: part + pieces[name] for name, part in parts.items()}
+        return tuple(part + piece for part, piece in zip(parts, fed.split(self.widths, -1), strict=True))
 
     def extra_repr(self) -> str:
         return self.activation
