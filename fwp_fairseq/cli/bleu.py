@@ -23,6 +23,7 @@ samples count too.
 """
 
 import argparse
+import os
 import re
 import signal
 import sys
@@ -114,6 +115,11 @@ def _check(args) -> None:
     refuse_below(args, 2, "--confidence-n")
     args.smooth_value = args.bleu_smooth_value  # sacreBLEU's name for it
     refuse_below(args, 0, "--smooth-value")
+    seed = os.environ.get("SACREBLEU_SEED", "none")
+    if seed.lower() != "none" and not seed.isdecimal():
+        raise UsageError(f"SACREBLEU_SEED {seed}: expected none or a whole number, 0 or more")
+    if args.paired_bs and args.paired_ar:
+        raise UsageError("--paired-bs and --paired-ar: expected one of them")
 
 
 def run(args) -> int:

@@ -5,10 +5,11 @@ from pathlib import Path
 
 from .errors import CommandError
 from .paragraphs import read_lines
+from .training_logs import lines_of
 
 _GENERATED = re.compile(r"([HD])-(\d+)\t([^\t]*)\t(.*)", re.DOTALL)
 _SUBWORD_NMT = re.compile(r"@@( |$)")
-_TARGET = re.compile(r"T-(\d+)\t(.*)", re.DOTALL)
+_TARGET = re.compile(r"T-(\d+)\t(.*)")
 _COMPARED = 200  # lines
 _ALIKE = 50  # chrF, at least, of a text and its tokens; of different texts it is below 30
 
@@ -74,10 +75,9 @@ def about_other_references(path: str, references: list[str]) -> str:
     """
     from sacrebleu.metrics import CHRF
 
-    own = {int(match[1]): match[2] for line in read_lines(path) if (match := _TARGET.fullmatch(line))}
-    beside = Path(path).with_name(f"references{Path(path).suffix}")
-    if not own and Path(path).stem == "translations" and beside.is_file():
-        own = dict(enumerate(read_lines(beside)))
+    own = {int(match[1]): match[2] for line in lines_of(Path(path)) if (match := _TARGET.match(line))}
+    if not own and Path(path).stem == "translations":
+        own = dict(enumerate(lines_of(Path(path).with_name(f"references{Path(path).suffix}"))))
     numbers = sorted(number for number in own if number < len(references))[:_COMPARED]
     theirs = [_SUBWORD_NMT.sub("", own[number]).replace("▁", "") for number in numbers]
     alike = CHRF().corpus_score(theirs, [[references[number] for number in numbers]]).score if numbers else 100

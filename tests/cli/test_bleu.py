@@ -249,6 +249,13 @@ def test_numbers_that_sacrebleu_does_not_check(refused, files, flag, number):
     assert f"{flag} {number}: " in refused(2, "bleu", "--references", files[0], "--hypotheses", files[1], flag, number)
 
 
+@pytest.mark.parametrize("seed", ["x", "-1", "1.5"])
+def test_a_seed_that_sacrebleu_cannot_use(refused, files, monkeypatch, seed):
+    monkeypatch.setenv("SACREBLEU_SEED", seed)
+    error = refused(2, "bleu", "--references", files[0], "--hypotheses", files[1], "--confidence")
+    assert f"SACREBLEU_SEED {seed}: expected none or a whole number" in error
+
+
 def test_unreadable_files(refused, files, tmp_path):
     (tmp_path / "latin.txt").write_bytes("größer\n".encode("latin-1") * 4)
     error = refused(1, "bleu", "--references", files[0], "--hypotheses", tmp_path / "latin.txt")
@@ -269,8 +276,10 @@ def test_files_of_every_kind(fwp, files, tmp_path):
     references = files[0].read_bytes()
     (tmp_path / "ref.gz").write_bytes(gzip.compress(references))
     os.mkfifo(tmp_path / "pipe")
-    threading.Thread(target=(tmp_path / "pipe").write_bytes, args=(references,)).start()
     expected = score(fwp, *files)
+    threading.Thread(target=(tmp_path / "pipe").write_bytes, args=(files[1].read_bytes(),), daemon=True).start()
+    assert score(fwp, files[0], tmp_path / "pipe") == expected  # opened once
+    threading.Thread(target=(tmp_path / "pipe").write_bytes, args=(references,)).start()
     assert [score(fwp, tmp_path / name, files[1]) for name in ("ref.gz", "pipe")] == [expected, expected]
     (tmp_path / "marked").write_bytes("\ufeff".encode() + references)
     found = fwp("bleu", "--references", tmp_path / "marked", "--hypotheses", files[1])
@@ -292,6 +301,7 @@ def test_calls_that_make_no_sense(refused, files, tmp_path):
         ([files[1], "--paired-bs"], "two or more different files"),
         ([files[1], files[1], "--paired-bs"], "two or more different files"),
         ([files[1], other], "--paired-bs or --paired-ar"),
+        ([files[1], other, "--paired-bs", "--paired-ar"], "--paired-bs and --paired-ar: expected one of them"),
         ([files[1], "--tokenize", "13b"], "invalid choice: '13b'"),
     ):
         assert named in refused(2, *common, *flags)
