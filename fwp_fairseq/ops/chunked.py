@@ -57,8 +57,8 @@ class _Features:
         total = phi.sum(-1, keepdim=True) + call.eps
         return cls(phi, divide(torch.ones_like(total), total))
 
-    def split(self, length: int) -> list["_Features"]:
-        """Cuts the features into parts of ``length`` positions."""
+    def split(self, length: int | None) -> list["_Features"]:
+        """Cuts the features into parts of ``length`` positions; None for one part."""
         return [_Features(*parts) for parts in zip(_split(self.phi, length), _split(self.scale, length), strict=False)]
 
     def scaled(self, x: Tensor) -> Tensor:
@@ -79,12 +79,12 @@ class _Features:
         return self.phi.mT @ self.scaled(u)
 
 
-def _split(x: Tensor | None, length: int) -> Iterable[Tensor | None]:
-    """Cuts x (B, H, L, ...) into parts of ``length`` positions; repeats None without end if x is None.
+def _split(x: Tensor | None, length: int | None) -> Iterable[Tensor | None]:
+    """Cuts x (B, H, L, ...) into parts of ``length`` positions, or None; repeats None without end if x is None.
 
     Each slice would allocate a gradient of all L positions; ``split`` has one gradient for all parts.
     """
-    return repeat(None) if x is None else x.split(length, 2)
+    return repeat(None) if x is None else [x] if length is None else x.split(length, 2)
 
 
 def _heads_first(x: Tensor) -> Tensor:
@@ -231,11 +231,13 @@ def run(call: Call) -> tuple[Tensor, FastWeights | None]:
         z = call.initial_state.z.to(call.dtype) if call.normalize_output else None
 
     targets, sources, d_dot, d_value = q.phi.shape[2], v.shape[2], k.phi.shape[-1], v.shape[-1]
-    gram_is_cheaper = targets * sources * (d_dot + d_value) <= (targets + sources) * d_dot * d_value
-    state_needed = call.return_state or not (call.causal or gram_is_cheaper)
+    state_needed = call.return_state or not (  # or unless the Gram matrix is cheaper
+        call.causal or targets * sources * (d_dot + d_value) <= (targets + sources) * d_dot * d_value
+    )
     needs_gram = call.causal or call.rule in CORRECTING
-    longest = max(sources if not needs_gram or sources <= LONGEST_SINGLE_CHUNK else CHUNK, 1)
-    count = -(-sources // longest)
+    # Without a cut, exported graphs take any number of positions.
+    longest = CHUNK if needs_gram and sources > LONGEST_SINGLE_CHUNK else None
+    count = int(sources > 0) if longest is None else -(-sources // longest)
     parts = zip(k.split(longest), *(_split(x, longest) for x in (v, beta, alpha, present)), strict=False)
     chunks = (_Chunk(*part, call) for part in parts)
     queries = q.split(longest)[:count] if call.causal else [q] * count

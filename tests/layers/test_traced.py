@@ -74,6 +74,20 @@ def test_an_exported_layer_takes_other_batches(kind):
         torch.testing.assert_close(tuple(state or ()), tuple(expected or ()))
 
 
+@pytest.mark.parametrize("backend", ["auto", "chunked"])
+@pytest.mark.parametrize("kind", ["elu", "gated-delta", "conv", "encoder", "cross"])
+@torch.no_grad()
+def test_an_exported_layer_takes_other_lengths(kind, backend):
+    """With every backend, up to the length that matrix products take in one chunk."""
+    layer = FastWeightAttention("dpfp", EMBED, HEADS, **(KINDS[kind] | {"backend": backend})).eval()
+    lengths = torch.export.Dim("lengths", min=4, max=128)
+    example = torch.randn(BATCH, 9, EMBED)
+    graph = torch.export.export(layer, (example,), dynamic_shapes={"x": {1: lengths}}).module()
+    for length in (4, 50, 128):
+        x = torch.randn(BATCH, length, EMBED)
+        torch.testing.assert_close(graph(x)[0], layer(x)[0])
+
+
 @every_kind
 @torch.no_grad()
 def test_a_graph_is_right_for_other_pads(kind):
