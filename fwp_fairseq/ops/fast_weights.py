@@ -126,7 +126,7 @@ def _call(
         fail(operator, "both_ways", f"True for H = {k.shape[2]}", "an even number of heads")
     if key_padding_mask is not None:
         check_mask(operator, key_padding_mask, tuple(k.shape[:2]), v.device)
-    if eps < 0:
+    if not eps >= 0:  # NaN is refused too
         fail(operator, "eps", eps, "0 or more")
     if backend not in backends.CHOICES:
         fail(operator, "backend", repr(backend), f"one of {', '.join(backends.CHOICES)}")

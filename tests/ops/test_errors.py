@@ -45,6 +45,7 @@ BAD = {
     ),
     "state-tensor": ({"initial_state": W}, "initial_state is of type Tensor, expected a pair (W, z)"),
     "eps": ({"eps": -1e-6}, "eps is -1e-06, expected 0 or more"),
+    "eps-nan": ({"eps": float("nan")}, "eps is nan, expected 0 or more"),
     "backend": ({"backend": "triton"}, "backend is 'triton', expected one of auto, chunked, native, reference"),
     "map-width": (
         {"feature_map": build_feature_map("elu", D + 1)},
