@@ -23,10 +23,10 @@ template <class T> struct GradientArrays : Head<T> {
   T *U_across, *across;  // [wide][lda]: transposes of U and of dN or dY
   T *dP, *dP_t;  // [tokens][lda]: gradient of P, then of K K^T, and its transpose
   T *pull, *seen_by_keys;  // gradient of z.k; z.k + eps
-  // For rules that decay. unmasked: P before M, then the gradient of M; dends, dleft: the gradients of M's last row and
-  // of left; running: H of head_backward.h.
-  T *unmasked, *dends, *dleft, *running;
-  T dkept = 0;  // gradient of kept
+  // For rules that decay. unmasked: P before M, then the gradient of M; d_decay_to_end, dleft: the gradients of M's last
+  // row and of left; running: H of head_backward.h.
+  T *unmasked, *d_decay_to_end, *dleft, *running;
+  T d_total_decay = 0;  // gradient of total_decay
   idx lda, columns;  // columns: d_value and, where the output is normalised, z's
   bool has_dW = false;
 
@@ -52,7 +52,7 @@ template <class T> struct GradientArrays : Head<T> {
     pull = arena.take(ld);
     seen_by_keys = arena.take(ld);
     unmasked = arena.take(decays ? rows * ldp : 0);
-    for (T** row : {&dends, &dleft, &running}) *row = arena.take(decays ? ld : 0);
+    for (T** row : {&d_decay_to_end, &dleft, &running}) *row = arena.take(decays ? ld : 0);
     if (corrects && decays) {
       unmasked_KK = arena.take(rows * ldp);
       unweighed_Y = arena.take(size);

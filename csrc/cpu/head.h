@@ -17,7 +17,7 @@
 // alpha_t. Its keys read after the decay, as its queries do, so M also multiplies K K^T, and left multiplies K W, both
 // in Y and in the denominators.
 //
-// Where the output is normalised, the accumulator z is kept as one more column of W, and U has a column of ones: "wide"
+// Where the output is normalised, the accumulator z is one more column of W, and U has a column of ones: "wide"
 // rows of `wide` elements hold d_value numbers and that column, "narrow" is d_value in whole vectors.
 #pragma once
 
@@ -37,9 +37,9 @@ template <class T> struct Head : Grams<T> {
   const bool decays;
   T *M, *U, *Y, *N, *W;  // as above; M is for rules that decay
   T *beta, *rate, *seen, *denominator;
-  T *keep, *left;  // decays: factor of earlier content at each position; left as above
-  const T* ends;  // decays: the last row of M
-  T kept;  // decays: the last of left
+  T *keep, *left;  // decays: the factor of earlier content at each position; their products up to it, as above
+  const T* decay_to_end;  // decays: the weight of each write at the end of the chunk, which is the last row of M
+  T total_decay;  // decays: the factor of the state before the chunk at its end, which is the last of left
   T *unmasked_KK = nullptr, *unweighed_Y = nullptr;  // gated_delta's backward: K K^T before M, and K W
   bool has_W = false;
 
@@ -146,24 +146,24 @@ template <class T> struct Head : Grams<T> {
   // Computes keep, M and left of the chunk; a pad changes nothing.
   void load_decay(idx t0, idx count) {
     const bool gated = c.rule == Rule::gated;
-    kept = 1;
+    total_decay = 1;
     for (idx t = 0; t < count; ++t) {
       keep[t] = gated ? 1 - beta[t] : is_pad(t0 + t) ? T(1) : *c.alpha.at(b, t0 + t, h);
       T* row = M + t * ldp;
       for (idx j = 0; j < k.padded; j += width<T>)
         store(row + j, t == 0 ? Vec<T>{} : load(row - ldp + j) * splat(keep[t]));
       row[t] = gated ? beta[t] : T(1);
-      left[t] = kept *= keep[t];
+      left[t] = total_decay *= keep[t];
     }
-    ends = M + (count > 0 ? count - 1 : 0) * ldp;
+    decay_to_end = M + (count > 0 ? count - 1 : 0) * ldp;
   }
 
   // Replaces the state before the chunk in `to`, if there is one, by the state after it. Overwrites U.
   void write_chunk(T* to) {
     if (decays) {
-      scale_rows(k.tokens, ends, U, plan.wide);
+      scale_rows(k.tokens, decay_to_end, U, plan.wide);
       if (has_W)
-        for (idx i = 0; i < c.d_dot * plan.wide; i += width<T>) store(to + i, load(to + i) * splat(kept));
+        for (idx i = 0; i < c.d_dot * plan.wide; i += width<T>) store(to + i, load(to + i) * splat(total_decay));
     }
     write(k, U, to, has_W);
   }
@@ -180,17 +180,17 @@ template <class T> struct Head : Grams<T> {
   // Writes z if it is alone in its vector. As part of the product, this one column would cost as much as a whole vector
   // of columns. The rest of the vector is 0.
   void write_z(const Side<T>& s, const T* what, T* to, bool add) const {
-    T column[longest_chunk], found[width<T>];
+    T column[longest_chunk], sums[width<T>];
     for (idx t = 0; t < s.padded; ++t) column[t] = t < s.tokens ? what[t * plan.wide + c.d_value] : T(0);
     for (idx first = 0; first < c.d_dot; first += width<T>) {
       const idx count = first + width<T> < c.d_dot ? width<T> : c.d_dot - first;
       Vec<T> sum[width<T>] = {};
       for (idx r = 0; r < count; ++r)
         for (idx t = 0; t < s.padded; t += width<T>) sum[r] += load(s.phi + (first + r) * s.ld + t) * load(column + t);
-      store(found, sum_of_rows<T>(sum));
+      store(sums, sum_of_rows<T>(sum));
       for (idx r = 0; r < count; ++r) {
         T* z = to + (first + r) * plan.wide + c.d_value;
-        put_z(z, add ? *z + found[r] : found[r]);
+        put_z(z, add ? *z + sums[r] : sums[r]);
       }
     }
   }
@@ -223,11 +223,13 @@ template <class T> struct Head : Grams<T> {
     scale_rows(s.tokens, s.scale, to, plan.wide);
   }
   // The weight that W has for target t.
-  T share(idx t, bool from_gram) const { return !decays || !from_gram ? T(1) : plan.causal ? left[t] : kept; }
+  T state_weight(idx t, bool from_gram) const {
+    return !decays || !from_gram ? T(1) : plan.causal ? left[t] : total_decay;
+  }
   // Computes P, adds its row sums to the denominators, and stores P before M in `unmasked`.
   void compute_P(T* unmasked = nullptr) {
     Base::gram(q, k, plan.causal, 0, P, c.normalize_output && !decays ? seen : nullptr);
-    for (idx i = 0; decays && i < q.tokens; ++i) mask_row(i, plan.causal ? M + i * ldp : ends, P, unmasked);
+    for (idx i = 0; decays && i < q.tokens; ++i) mask_row(i, plan.causal ? M + i * ldp : decay_to_end, P, unmasked);
     if (c.normalize_output)
       for (idx t = 0; t < q.tokens; ++t) denominator[t] += seen[t];
   }
@@ -252,7 +254,7 @@ template <class T> struct Head : Grams<T> {
       state_product(q, W, N);
       if (decays && from_gram)
         for (idx t = 0; t < count; ++t)
-          for (idx j = 0; j < plan.wide; ++j) N[t * plan.wide + j] *= share(t, true);
+          for (idx j = 0; j < plan.wide; ++j) N[t * plan.wide + j] *= state_weight(t, true);
       if (c.normalize_output)
         for (idx t = 0; t < count; ++t) denominator[t] += N[t * plan.wide + c.d_value];
     }

@@ -26,12 +26,12 @@ template <class T> struct HeadBackward : GradientArrays<T> {
   using Base = GradientArrays<T>;
   using Number = T;
   using Base::across, Base::b, Base::beta, Base::c, Base::columns, Base::corrects, Base::decays, Base::denominator,
-      Base::dends, Base::dk, Base::dkept, Base::dleft, Base::dN, Base::dot_row, Base::dot_values, Base::dP, Base::dP_t,
-      Base::dq, Base::dU, Base::dW, Base::dx, Base::dY, Base::ends, Base::h, Base::has_dW, Base::has_W, Base::k,
-      Base::keep, Base::kept, Base::KK, Base::lda, Base::ldp, Base::left, Base::M, Base::old, Base::P,
-      Base::pair_gradient, Base::plan, Base::pull, Base::q, Base::rate, Base::running, Base::scale_square, Base::seen,
-      Base::seen_by_keys, Base::shift_row, Base::states, Base::turn, Base::turn_square, Base::U, Base::U_across,
-      Base::unmasked, Base::unmasked_KK, Base::unweighed_Y, Base::V, Base::W, Base::Y;
+      Base::d_decay_to_end, Base::dk, Base::d_total_decay, Base::dleft, Base::dN, Base::dot_row, Base::dot_values,
+      Base::dP, Base::dP_t, Base::dq, Base::dU, Base::dW, Base::dx, Base::dY, Base::decay_to_end, Base::h, Base::has_dW,
+      Base::has_W, Base::k, Base::keep, Base::total_decay, Base::KK, Base::lda, Base::ldp, Base::left, Base::M,
+      Base::old, Base::P, Base::pair_gradient, Base::plan, Base::pull, Base::q, Base::rate, Base::running,
+      Base::scale_square, Base::seen, Base::seen_by_keys, Base::shift_row, Base::states, Base::turn, Base::turn_square,
+      Base::U, Base::U_across, Base::unmasked, Base::unmasked_KK, Base::unweighed_Y, Base::V, Base::W, Base::Y;
 
   using Base::Base;
 
@@ -48,7 +48,8 @@ template <class T> struct HeadBackward : GradientArrays<T> {
     const bool reads_old = has_W && (c.normalize_output || decayed);
     if (reads_old) Base::state_product(q, W, old);
     if (has_W && c.normalize_output)
-      for (idx t = 0; t < count; ++t) denominator[t] += Base::share(t, from_gram) * old[t * plan.wide + c.d_value];
+      for (idx t = 0; t < count; ++t)
+        denominator[t] += Base::state_weight(t, from_gram) * old[t * plan.wide + c.d_value];
     if (from_gram) Base::compute_P(unmasked);
     Base::load_rows(c.grad_out, t0, count, false, dN);
     for (idx i = count * plan.wide; i < q.padded * plan.wide; ++i) dN[i] = 0;
@@ -59,7 +60,7 @@ template <class T> struct HeadBackward : GradientArrays<T> {
         T total = 0;  // dN.N, so far only the part read from W
         for (idx j = 0; j < c.d_value; ++j) dN[t * plan.wide + j] *= inverse;
         if (has_W) total = dot_values(dN, old, t);
-        seen[t] = Base::share(t, from_gram) * total;
+        seen[t] = Base::state_weight(t, from_gram) * total;
       }
     if (from_gram) pair_gradient(dN, q.padded, plan.causal);
     for (idx i = 0; i < q.padded; ++i) {
@@ -77,7 +78,7 @@ template <class T> struct HeadBackward : GradientArrays<T> {
       turn(dN, count, across);
       product<false>(c.d_dot, q.padded, columns, Base::rows(W), across, lda, dq, q.ld);
       for (idx t = 0; decayed && t < count; ++t)
-        for (idx i = 0; i < c.d_dot; ++i) dq[i * q.ld + t] *= Base::share(t, true);
+        for (idx i = 0; i < c.d_dot; ++i) dq[i * q.ld + t] *= Base::state_weight(t, true);
     } else {
       for (idx i = 0; i < c.d_dot * q.ld; ++i) dq[i] = 0;
     }
@@ -85,7 +86,7 @@ template <class T> struct HeadBackward : GradientArrays<T> {
     store_side_gradient(c, q, dq, dx, c.grad_q, b, h, t0);
     if (need_dW) {
       for (idx t = 0; decayed && t < count; ++t)
-        for (idx j = 0; j < plan.wide; ++j) dN[t * plan.wide + j] *= Base::share(t, true);
+        for (idx j = 0; j < plan.wide; ++j) dN[t * plan.wide + j] *= Base::state_weight(t, true);
       Base::write(q, dN, dW, has_dW);
       has_dW = true;
     }
@@ -114,49 +115,49 @@ template <class T> struct HeadBackward : GradientArrays<T> {
   // Converts dP from the gradient of P to that of Q K^T, and computes the gradients of M and left.
   void mask_backward(idx count) {
     for (idx t = 0; t < count; ++t) {
-      const T* m = plan.causal ? M + t * ldp : ends;
+      const T* m = plan.causal ? M + t * ldp : decay_to_end;
       for (idx j = 0; j < k.padded; j += width<T>) {
         const Vec<T> d = load(dP + t * lda + j), dm = d * load(unmasked + t * ldp + j);
         if (plan.causal) store(unmasked + t * ldp + j, dm);
-        else store(dends + j, load(dends + j) + dm);
+        else store(d_decay_to_end + j, load(d_decay_to_end + j) + dm);
         store(dP + t * lda + j, d * load(m + j));
       }
       T total = 0;
       for (idx j = 0; has_W && j < columns; ++j) total += dN[t * plan.wide + j] * old[t * plan.wide + j];
       if (plan.causal) dleft[t] = total;
-      else dkept += total;
+      else d_total_decay += total;
     }
   }
 
   // Propagates dW, the gradient of the state after the chunk, through the write of a rule that decays: to K and U with
-  // the weights `ends`, and to the state before the chunk with the factor `kept`. If has_dW, dU and dk contain K dW and
-  // U dW^T on entry.
+  // the weights `decay_to_end`, and to the state before the chunk with the factor `total_decay`. If has_dW, dU and dk
+  // contain K dW and U dW^T on entry.
   void write_decay_backward(idx count) {
-    dkept = 0;
-    for (idx j = 0; j < k.padded; ++j) dends[j] = 0;
+    d_total_decay = 0;
+    for (idx j = 0; j < k.padded; ++j) d_decay_to_end[j] = 0;
     for (idx t = 0; t < count; ++t) dleft[t] = 0;
     if (!has_dW) return;
     for (idx t = 0; t < count; ++t)
       for (idx j = 0; j < plan.wide; ++j) {
-        dends[t] += dU[t * plan.wide + j] * U[t * plan.wide + j];
-        dU[t * plan.wide + j] *= ends[t];
+        d_decay_to_end[t] += dU[t * plan.wide + j] * U[t * plan.wide + j];
+        dU[t * plan.wide + j] *= decay_to_end[t];
       }
     for (idx i = 0; i < c.d_dot; ++i)
-      for (idx t = 0; t < count; ++t) dk[i * k.ld + t] *= ends[t];
+      for (idx t = 0; t < count; ++t) dk[i * k.ld + t] *= decay_to_end[t];
     Vec<T> total{};
     for (idx i = 0; i < c.d_dot * plan.wide; i += width<T>) {
       const Vec<T> g = load(dW + i);
       if (has_W) total += g * load(W + i);
-      store(dW + i, g * splat(kept));
+      store(dW + i, g * splat(total_decay));
     }
-    dkept = sum_of_lanes<T>(total);
+    d_total_decay = sum_of_lanes<T>(total);
   }
 
   // Gradient of beta (gated) or alpha from those of M and left.
   void decay_backward(idx t0, idx count) {
     const bool has_dM = plan.causal || corrects;  // otherwise only M's last row was used
-    for (idx j = 0; j < k.padded; ++j) running[j] = dends[j];
-    T running_left = dkept;
+    for (idx j = 0; j < k.padded; ++j) running[j] = d_decay_to_end[j];
+    T running_left = d_total_decay;
     for (idx t = count - 1; t >= 0; --t) {
       running_left += dleft[t];
       const T own = running[t] + (has_dM ? unmasked[t * ldp + t] : T(0));
