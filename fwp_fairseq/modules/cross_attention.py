@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from ..numerics import state_type
 from ..options import SiteOptions
 from . import incremental_state as states
-from .fairseq_attention import Call, FairseqAttention
+from .fairseq_attention import AttentionCall, FairseqAttention
 from .rotary import CrossPositions, rotated
 from .shared_source import SharedSource
 from .source_window import SourceWindow
@@ -53,7 +53,7 @@ class CrossAttention(FairseqAttention, MultiheadAttention):
         """
         return self._is_asked and self.window is None
 
-    def attend(self, call: Call) -> tuple[Tensor, Tensor | None]:
+    def attend(self, call: AttentionCall) -> tuple[Tensor, Tensor | None]:
         query, key, incremental_state = call.query, call.key, call.incremental_state
         saved = states.load(self, incremental_state)
         source, rows = saved.get("source"), states.handed_rows(incremental_state)
@@ -96,7 +96,7 @@ class CrossAttention(FairseqAttention, MultiheadAttention):
         after = tokens.cumsum(0) + saved.get("tokens", 0)
         return self.positions.target_angles(after - 1, query), saved | {"tokens": after[-1]}
 
-    def _can_share(self, call: Call) -> bool:
+    def _can_share(self, call: AttentionCall) -> bool:
         changes_keys = self.bias_k is not None or self.add_zero_attn or self.use_xformers
         return not torch.is_grad_enabled() and call.attn_mask is None and not changes_keys and not self.training
 
@@ -162,14 +162,14 @@ def _rows_of(key: Tensor, rows: Tensor | None) -> Tensor:
     return torch.arange(key.shape[1], device=key.device)[:, None] if rows is None else rows
 
 
-def _of_each_row(call: Call, rows: Tensor) -> Call:
+def _of_each_row(call: AttentionCall, rows: Tensor) -> AttentionCall:
     """Returns the call with a separate source for each row."""
     pads = call.key_padding_mask
     key = call.key.index_select(1, rows)
     return call._replace(key=key, value=key, key_padding_mask=None if pads is None else pads.index_select(0, rows))
 
 
-def _shown(weights: Tensor, call: Call) -> Tensor | None:
+def _shown(weights: Tensor, call: AttentionCall) -> Tensor | None:
     """Converts weights (N, H, (R / N) T, S) to the form that the caller requested."""
     return call.shown(_of_rows(weights, len(call.query)) if call.wants_weights else None)
 

@@ -10,7 +10,7 @@ from ..options import SiteOptions
 from . import incremental_state as states
 
 
-class Call(NamedTuple):
+class AttentionCall(NamedTuple):
     """The arguments of one call; :meth:`FairseqAttention.forward` describes them."""
 
     query: Tensor
@@ -81,13 +81,13 @@ class FairseqAttention(FairseqIncrementalState):
             ``(out, weights)``: out (T, B, embed_dim), and the weights, or None if not requested or not available.
         """
         return self.attend(
-            Call(
+            AttentionCall(
                 query, key, value, key_padding_mask, incremental_state, need_weights, static_kv, attn_mask,
                 before_softmax, need_head_weights,
             )
         )  # fmt: skip
 
-    def attend(self, call: Call) -> tuple[Tensor, Tensor | None]:
+    def attend(self, call: AttentionCall) -> tuple[Tensor, Tensor | None]:
         """Computes the results of a call, as :meth:`forward` describes them."""
         raise NotImplementedError
 

@@ -10,7 +10,7 @@ from torch.nn.functional import pad
 
 from ..numerics import state_type
 from . import incremental_state as states
-from .fairseq_attention import Call, FairseqAttention
+from .fairseq_attention import AttentionCall, FairseqAttention
 
 
 class Remembered(NamedTuple):
@@ -77,7 +77,7 @@ class RelativeAttention(FairseqAttention, nn.Module):
         self.dropout_module = FairseqDropout(dropout, module_name=self.__class__.__name__)
         self.position_dropout_module = FairseqDropout(position_dropout, module_name=self.__class__.__name__)
 
-    def attend(self, call: Call) -> tuple[Tensor, None]:
+    def attend(self, call: AttentionCall) -> tuple[Tensor, None]:
         """Answers a call; keys and values are projected from the query, and attention is always causal.
 
         The keys and values of the last mem_len positions are kept between decoding steps, including those that

@@ -9,7 +9,7 @@ from ..layers.short_convolution import CONVOLVED
 from ..numerics import state_type
 from ..options import SiteOptions
 from . import incremental_state as states
-from .fairseq_attention import Call, FairseqAttention
+from .fairseq_attention import AttentionCall, FairseqAttention
 from .rotary import rotated, self_angles
 
 
@@ -47,7 +47,7 @@ class SelfAttention(FairseqAttention, Projections):
         self.start_projections(options.conv_size)
         self.add_quant_noise(q_noise, qn_block_size, self.k_proj, self.v_proj, self.q_proj, self.out_proj)
 
-    def attend(self, call: Call) -> tuple[Tensor, Tensor | None]:
+    def attend(self, call: AttentionCall) -> tuple[Tensor, Tensor | None]:
         if call.before_softmax:
             raise NotImplementedError("before_softmax: self-attention with rotary positions or convolutions has none")
         query, incremental_state = call.query, call.incremental_state

@@ -10,7 +10,7 @@ from ..layers.memory_attention import MemoryAttention
 from ..memories import State
 from ..options import SiteOptions
 from . import incremental_state as states
-from .fairseq_attention import Call, FairseqAttention
+from .fairseq_attention import AttentionCall, FairseqAttention
 
 # The smallest weight in training, whose logarithm guided alignment takes; a query may share no feature with the source.
 _SMALLEST_WEIGHT = 1e-6
@@ -68,7 +68,7 @@ class SiteAttention(FairseqAttention, MemoryAttention):
         self.shows_weights_in_training = False
         self.substitute: Callable[[SiteAttention, Tensor, Tensor, Tensor | None], Tensor] | None = None
 
-    def attend(self, call: Call) -> tuple[Tensor, Tensor | None]:
+    def attend(self, call: AttentionCall) -> tuple[Tensor, Tensor | None]:
         """Computes the results of a call.
 
         Weights are the normalised products phi(q).phi(k); with a window, those of both parts. Decoding steps keep no
@@ -101,7 +101,7 @@ class SiteAttention(FairseqAttention, MemoryAttention):
             out = self.memory("read", saved["held"], self.queries(query))
         return self.output(out, query), call.shown(weights)
 
-    def _refuse(self, call: Call) -> None:
+    def _refuse(self, call: AttentionCall) -> None:
         """Raises NotImplementedError for features of fairseq's attention that this attention lacks."""
         if call.before_softmax:
             raise NotImplementedError("before_softmax: fast-weight attention has no softmax")

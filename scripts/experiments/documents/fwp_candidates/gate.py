@@ -4,7 +4,7 @@ import torch
 from torch import Tensor, nn
 
 from fwp_fairseq.modules import SelfAttention, SiteAttention
-from fwp_fairseq.modules.fairseq_attention import Call, FairseqAttention
+from fwp_fairseq.modules.fairseq_attention import AttentionCall, FairseqAttention
 
 from .start import zeros
 
@@ -18,7 +18,7 @@ class OutputGate(FairseqAttention):
 
     gate: nn.Linear
 
-    def attend(self, call: Call) -> tuple[Tensor, Tensor | None]:
+    def attend(self, call: AttentionCall) -> tuple[Tensor, Tensor | None]:
         gate = 2 * torch.sigmoid(self.gate(call.query))
         hook = self.out_proj.register_forward_pre_hook(lambda _, inputs: inputs[0] * gate)
         try:
