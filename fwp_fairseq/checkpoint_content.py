@@ -161,7 +161,13 @@ def check(state) -> None:
 
 
 def upgrade(state: dict) -> None:
-    """Brings the options in an older checkpoint up to date; the state has been checked."""
+    """Brings the options in an older checkpoint up to date; the state has been checked.
+
+    A checkpoint without what only a training needs gets empty entries, which fairseq expects of all but its oldest.
+    """
+    if "best_loss" not in state:
+        state["optimizer_history"] = state.get("optimizer_history") or [{"lr_scheduler_state": {}}]
+        state["extra_state"] = state.get("extra_state") or {}
     cfg = state.get("cfg")
     before = section(state, "model")
     if (after := upgraded(before)) is before:

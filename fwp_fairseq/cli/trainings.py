@@ -41,8 +41,8 @@ def records_of(folders: list[Path], references: Path | None = None, tokenizer: s
     records, known = [], set()
     folders = [folder.resolve() for folder in folders]  # a run has a name even if its folder is given as `checkpoints`
     above = Path(os.path.commonpath(folders))
-    for folder in folders:
-        records += [_training(save_dir, above, test) for save_dir in sorted(_save_dirs(folder))]
+    for save_dir in dict.fromkeys(save_dir for folder in folders for save_dir in sorted(_save_dirs(folder))):
+        records.append(_training(save_dir, above, test))
     for record in records:
         if (record["recipe"], record["seed"]) in known:  # a repeated training gets a row of its own
             record["recipe"] += record["name"]

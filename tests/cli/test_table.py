@@ -244,6 +244,8 @@ def test_the_log_of_another_training_is_not_this_one_s(fwp, save, tmp_path):
     twice = fwp("table", "--results", run, tmp_path / "again", "--format", "csv", *more[2:])
     scores = {row["training"]: round(float(row["BLEU"])) for row in csv.DictReader(io.StringIO(twice.out))}
     assert scores == {"run": 100, "run/inner": 0, "again/run": 100, "again/run/inner": 0}
+    inside = fwp("table", "--results", run, inner, run, "--format", "csv")  # a folder that is named twice has one row
+    assert [row["training"] for row in csv.DictReader(io.StringIO(inside.out))] == ["run", "inner"]
 
 
 REFERENCES = ["Ein Mann geht heute in den Garten.", "Zwei Hunde spielen am Fluss.", "Das Haus ist alt und leer."]
