@@ -50,12 +50,6 @@ def _read_log(path: str) -> tuple[int, float]:
     return count, count * float(losses[0])
 
 
-def _read_text(path: str) -> tuple[int, int]:
-    """Returns the number of words, line ends included, and the number of lines."""
-    lines = read_lines(path)
-    return sum(len(line.split()) for line in lines) + len(lines), len(lines)
-
-
 def _perplexity(bits: float) -> float:
     # Infinite for lines of thousands of characters without a space.
     return math.inf if bits >= sys.float_info.max_exp else 2**bits
@@ -63,7 +57,9 @@ def _perplexity(bits: float) -> float:
 
 def run(args) -> int:
     tokens, bits = (sum(numbers) for numbers in zip(*map(_read_log, args.logs), strict=True))
-    words, lines = _read_text(args.text)
+    text = read_lines(args.text)
+    lines = len(text)
+    words = sum(len(line.split()) for line in text) + lines  # a line's end counts as a word
     if not tokens or not words or tokens < words:
         raise CommandError(
             f"{', '.join(args.logs)}: {tokens:,} tokens were evaluated, expected at least the {words:,} words and line "

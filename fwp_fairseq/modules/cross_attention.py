@@ -103,7 +103,8 @@ class CrossAttention(FairseqAttention, MultiheadAttention):
     def _write(
         self, key: Tensor, key_padding_mask: Tensor | None, rows: Tensor | None, window: int | None
     ) -> SharedSource | SourceWindow:
-        rows = _rows_of(key, rows)
+        if rows is None:  # row r reads source r
+            rows = torch.arange(key.shape[1], device=key.device)[:, None]
         position = torch.arange(len(key), device=key.device)[:, None]
         pads = None if key_padding_mask is None else key_padding_mask.bool()
         if pads is not None:
@@ -157,11 +158,6 @@ class CrossAttention(FairseqAttention, MultiheadAttention):
         return super().reorder_incremental_state(incremental_state, new_order)
 
 
-def _rows_of(key: Tensor, rows: Tensor | None) -> Tensor:
-    """Returns the index of the source in key (S, N, C) that each row reads: ``rows``, or by default r for row r."""
-    return torch.arange(key.shape[1], device=key.device)[:, None] if rows is None else rows
-
-
 def _of_each_row(call: AttentionCall, rows: Tensor) -> AttentionCall:
     """Returns the call with a separate source for each row."""
     pads = call.key_padding_mask
@@ -170,13 +166,10 @@ def _of_each_row(call: AttentionCall, rows: Tensor) -> AttentionCall:
 
 
 def _shown(weights: Tensor, call: AttentionCall) -> Tensor | None:
-    """Converts weights (N, H, (R / N) T, S) to the form that the caller requested."""
-    return call.shown(_of_rows(weights, len(call.query)) if call.wants_weights else None)
-
-
-def _of_rows(weights: Tensor, length: int) -> Tensor:
-    """Rearranges weights from the order of sources, (N, H, (R / N) T, S), to that of rows, (H, R, T, S)."""
-    return weights.unflatten(2, (-1, length)).transpose(0, 1).flatten(1, 2)
+    """Converts weights (N, H, (R / N) T, S) to the form that the caller requested, by rows (H, R, T, S)."""
+    if not call.wants_weights:
+        return None
+    return call.shown(weights.unflatten(2, (-1, len(call.query))).transpose(0, 1).flatten(1, 2))
 
 
 def narrow_(model: nn.Module, size: int) -> None:

@@ -6,14 +6,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from fwp_fairseq import ops
 from fwp_fairseq.feature_maps import Favor, FeatureMap, build_feature_map
 from fwp_fairseq.kinds import Attention
+from fwp_fairseq.ops.fast_weights import FUNCTIONS
 
 from .fast_weight_memory import fast_weight_memory
 from .rows import D_KEY, FWM
-
-_OPERATORS = {"sum": ops.sum_rule, "delta": ops.delta_rule, "gated": ops.gated_rule}
 
 
 def rule_and_map(name: str) -> tuple[str | None, FeatureMap | None]:
@@ -83,4 +81,4 @@ class RetrievalModel(nn.Module):
             self.phi.train().set_num_updates(self._draws)
             self._draws += 1
         inputs = (q, k, v) if beta is None else (q, k, v, beta)
-        return _OPERATORS[self.rule](*inputs, feature_map=self.phi, causal=False, return_state=False)[0]
+        return FUNCTIONS[self.rule](*inputs, feature_map=self.phi, causal=False, return_state=False)[0]
