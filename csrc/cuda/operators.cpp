@@ -18,16 +18,16 @@ namespace {
 constexpr int64_t cached_bytes = 64 << 20, large_bytes = 1 << 30, most_bytes = int64_t(4) << 30;
 
 // Returns true if one launch can serve the call: no states, few tokens, a map that the kernel computes itself, rows of
-// multiples of 16 bytes, little shared memory and, for the backward pass of DPFP, nu of at most 2.
+// multiples of 16 bytes, and little shared memory.
 bool short_serves(const Call& c, bool backward) {
-  constexpr int most_bytes = 99 * 1024, most_backward_nu = 2;
+  constexpr int most_bytes = 99 * 1024;
   const int most = backward ? most_backward_tokens : most_forward_tokens;
   const bool states = c.initial_W || c.W || c.grad_W, made = c.map != Map::favor && c.map != Map::softmax_pair;
   const bool results =
       backward ? c.grad_out.aligned && c.grad_q.aligned && c.grad_k.aligned && c.grad_v.aligned : c.out.aligned;
-  return !states && made && (!backward || c.nu <= most_backward_nu) && std::min(c.targets, c.sources) > 0 &&
-         std::max(c.targets, c.sources) <= most && c.type != Type::float32 && c.q.aligned && c.k.aligned &&
-         c.v.aligned && results && bytes_of_short(c) <= most_bytes;
+  return !states && made && std::min(c.targets, c.sources) > 0 && std::max(c.targets, c.sources) <= most &&
+         c.type != Type::float32 && c.q.aligned && c.k.aligned && c.v.aligned && results &&
+         bytes_of_short(c) <= most_bytes;
 }
 
 struct Operators {

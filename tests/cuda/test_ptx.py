@@ -34,7 +34,7 @@ def test_rows(feature_map):
 
 @pytest.mark.parametrize("rule", RULES)
 @pytest.mark.parametrize("length", [20, 50, 100])
-@pytest.mark.parametrize("feature_map", [("dpfp", {"nu": 1}), ("elu", {})], ids=str)
+@pytest.mark.parametrize("feature_map", [("dpfp", {"nu": 1}), ("dpfp", {"nu": 3}), ("elu", {})], ids=str)
 def test_short_sentences(rule, length, feature_map):
     x, phi = make(rule, length, length, dtype=torch.bfloat16, H=1, d_key=16, feature_map=feature_map)
     compare(rule, x, phi, looser=2)

@@ -34,6 +34,16 @@ def test_which_kernels_serve(rule):
         assert "short.cuh" not in files(rule, x, phi, **options)
 
 
+@pytest.mark.skipif(emulated is None, reason="only an emulated device knows which kernels ran")
+@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("length, nu", [(32, 1), (64, 3), (64, 9)])
+def test_one_launch_each_way(rule, length, nu):
+    x, phi = make(
+        rule, length, length, dtype=torch.bfloat16, H=1, d_key=64, d_value=64, feature_map=("dpfp", {"nu": nu})
+    )  # fmt: skip
+    assert files(rule, x, phi) <= {"maps.cuh", "short.cuh", "short_forward.cuh", "short_backward.cuh"}
+
+
 @pytest.mark.parametrize("rule", RULES)
 @pytest.mark.parametrize(
     "length, dtype, feature_map, widths, normalizer, causal, masked",
@@ -73,6 +83,32 @@ def test_many_features(rule, length, nu):
     d_key = 8 if nu == 15 else 64
     x, phi = make(rule, length, length, dtype=torch.bfloat16, H=1, d_key=d_key, feature_map=("dpfp", {"nu": nu}))
     compare(rule, x, phi, looser=1.5)
+
+
+@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("nu, normalizer, both_ways", covering([3, 4, 5, 12], NORMALIZERS, [False, True]), ids=str)
+def test_offsets_beyond_two(rule, nu, normalizer, both_ways):
+    """Several slabs of features contribute to the gradient of the same x, and the offsets may exceed d_key."""
+    features, output = bounded(rule, normalizer)
+    x, phi = make(rule, 36, 36, dtype=torch.float16, d_key=8, feature_map=("dpfp", {"nu": nu}))
+    options = {"key_padding_mask": mask(1, 36)} | ({"both_ways": True} if both_ways else {})
+    compare(rule, x, phi, normalize_features=features, normalize_output=output, looser=2, **options)
+
+
+@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("nu, scale", [(3, 1e-4), (3, 1e4), (8, 1e-4), (8, 1e4)])
+def test_inputs_of_any_magnitude(rule, nu, scale):
+    x, phi = make(rule, 40, 40, dtype=torch.bfloat16, H=1, d_key=24, scale=scale, feature_map=("dpfp", {"nu": nu}))
+    x["v"].mul_(scale)
+    compare(rule, x, phi, looser=1.5)
+
+
+@pytest.mark.parametrize("nu", [2, 3, 4, 8, 15])
+def test_gradients_of_equal_sign(nu):
+    """They add up to the largest sums that are possible, 2 nu products, which stay in the range of halves."""
+    x, phi = make("sum", 32, 32, dtype=torch.bfloat16, H=1, d_key=24, feature_map=("dpfp", {"nu": nu}))
+    x["q"].fill_(127 / 64), x["k"].fill_(127 / 64), x["v"].fill_(1)
+    compare("sum", x, phi, normalize_features=False)
 
 
 @pytest.mark.skipif(emulated is None, reason="only an emulated device knows how much a launch asks for")

@@ -32,10 +32,11 @@ FWP_DEVICE void pack_rest(uint32_t (&A)[4], const uint32_t (&high)[4], const flo
 // The addresses that the lanes of a warp pass to load_matrices. The warp's own rows are the 16 from `row` on.
 struct Fragments {
   const int thread, lane, warp, g, t, row, near, far, r8;
+  const int in_tile;  // of the address of this lane in 16 x 16 numbers of a tile
 
   FWP_DEVICE Fragments()
       : thread(thread_index()), lane(thread & 31), warp(warp_index()), g(lane >> 2), t(lane & 3), row(16 * warp),
-        near(lane & 8), far(lane >> 1 & 8), r8(lane & 7) {}
+        near(lane & 8), far(lane >> 1 & 8), r8(lane & 7), in_tile(kept((near + r8) * tile_ld + far)) {}
 
   // Loads a left operand, 16 rows from r on and 16 columns from k on, of a matrix or of one that is stored transposed.
   FWP_DEVICE void left(uint32_t (&A)[4], const uint16_t* a, int ld, int r, int k) const {
@@ -60,7 +61,7 @@ struct Fragments {
   FWP_DEVICE void add_row(Strip<8>& sum, const uint32_t (&A)[4], const uint16_t* b, int k) const {
     FWP_UNROLL (int n = 0; n < 4; ++n) {
       uint32_t B[4];
-      right(B, b, tile_ld, k, 16 * n);
+      load_matrices_transposed(B, b + (k * tile_ld + in_tile) + 16 * n);
       add(sum, 2 * n, A, B);
     }
   }
@@ -76,9 +77,10 @@ struct Fragments {
   }
   FWP_DEVICE void add_transposed(Strip<8>& sum, const uint16_t* a, int ld, int first, int end,
                                  const uint16_t* b) const {
+    const int of_lane = kept((far + r8) * ld + row + near);
     FWP_ROLLED (int m = first;;) {
       uint32_t A[4];
-      left_transposed(A, a, ld, row, 16 * m);
+      load_matrices_transposed(A, a + (16 * m * ld + of_lane));
       add_row(sum, A, b, 16 * m);
       if (++m >= end) break;
     }

@@ -32,7 +32,8 @@ template <int ROWS, bool CORRECTS, bool DECAYS, bool DPFP> struct ShortBackward 
     take(s ? s->factor_q : none, 4 * ROWS), take(s ? s->factor_k : none, 4 * ROWS);
     take(s ? s->sums : none, 4 * ROWS), take(s ? s->gains : none, 4 * ROWS);
     take(s ? s->kept : none, DECAYS ? 4 * ROWS : 0);
-    take(s ? s->x : unused, DPFP ? 2 * 2 * ROWS * x_ld(c) : 0);  // the last one, see short_forward.cuh
+    // The last one, see short_forward.cuh; then as much for the gradients of x, if they are added up.
+    take(s ? s->x : unused, DPFP ? (is_added(c) ? 2 : 1) * 2 * 2 * ROWS * x_ld(c) : 0);
     return take.used;
   }
   FWP_DEVICE ShortBackward(const Call& call, int head) : Base(call, head) {
@@ -159,7 +160,7 @@ template <int ROWS, bool CORRECTS, bool DECAYS, bool DPFP> struct ShortBackward 
       }
       FWP_ROLLED (int k = 0; k < chunk; k += 16) {
         uint32_t A[4];
-        this->left(A, grad, tile_ld, row, k);
+        load_matrices(A, grad + (row * tile_ld + this->in_tile) + k);
         meet_row(h, A, v, k, last);
       }
       clear(u);
@@ -411,11 +412,10 @@ template <int ROWS, bool CORRECTS, bool DECAYS, bool DPFP> struct ShortBackward 
             static_cast<uint16_t*>(to.data) + this->offset(to, token, length),
             (key ? factor_k : factor_q)[token]};
   }
-  // Gradients that a group receives from later groups: those of the last two x of the group (`before`), and of the last
-  // two x of all (`last`).
-  struct Left {
-    uint32_t before = 0, last = 0;
-  };
+  // Under DPFP with nu of 3 or more, whether slabs add up the gradients of x in shared memory, since several of them
+  // contribute to each.
+  static FWP_BOTH bool is_added(const Call& c) { return DPFP && c.nu > 2; }
+  FWP_DEVICE uint16_t* added(int i) const { return this->own_x + 2 * ROWS * this->ld_x + i; }
   FWP_DEVICE void features_back(const uint32_t (&E)[tiles][4], uint32_t (&A)[CORRECTS ? tiles : 1][4],
                                 const float (&q_mean)[2], const float (&k_mean)[2]) const {
     const int last = gpu::kept(this->last_tile()), begin = gpu::kept(c.causal ? warp : 0);
@@ -428,7 +428,10 @@ template <int ROWS, bool CORRECTS, bool DECAYS, bool DPFP> struct ShortBackward 
         FWP_UNROLL (int i = 0; i < 4; ++i) A[m][i] = add_halves(A[m][i], B[i]);
       }
     const Row own = own_row();
-    Left left;
+    uint32_t left = 0;  // gradients of the last two x of a group that follow from the next group
+    const bool is_added = this->is_added(c);
+    if (is_added)
+      FWP_ROLLED (int i = -before_x(c); i < c.d_key; i += 8) put_eight(added(i), {});
     FWP_ROLLED (int s = this->slabs() - 1; s >= 0; --s) {
       this->make(s, this->columns(s));
       sync_block();
@@ -445,10 +448,12 @@ template <int ROWS, bool CORRECTS, bool DECAYS, bool DPFP> struct ShortBackward 
       sync_block();
       if constexpr (DPFP) back_dpfp(own, s, left);
       else back_function(own, s);
+      if (is_added) add_dpfp(s);
     }
-    if constexpr (DPFP) {  // x_{-1} and x_{-2} are the last inputs with the opposite sign
-      left.last = add_halves(left.last, left.before ^ 0x80008000u);
-      const float first = own.by * first_half(left.last), second = own.by * second_half(left.last);
+    if (is_added) put_added(own);
+    else if constexpr (DPFP) {  // x_{-1} and x_{-2} are the last inputs with the opposite sign
+      left = add_halves(word(this->own_x + c.d_key - 2), left ^ 0x80008000u);
+      const float first = own.by * first_half(left), second = own.by * second_half(left);
       if (own.there) *reinterpret_cast<uint32_t*>(own.to + c.d_key - 2) = pack_two(c.type, first, second);
     }
   }
@@ -470,19 +475,48 @@ template <int ROWS, bool CORRECTS, bool DECAYS, bool DPFP> struct ShortBackward 
       store_eight(own, chunk * s + i, y);
     }
   }
+  // The power of two of gradients that are added up: sums of 2 nu products, as those of four products, stay in the range
+  // of halves.
+  FWP_DEVICE float power_of_added() const { return power_for(float(c.nu - 1), 1); }
+  FWP_DEVICE void add_dpfp(int s) const {
+    const float power = power_of_added();
+    const uint32_t by = pack_halves(power, power);
+    FWP_ROLLED (int u = 0; u < 2; ++u)
+      each_group(c, 2 * s + u, [&](int b, int j, int column, bool there) {
+        if (!there) return;
+        uint32_t here[4] = {}, before[5] = {};
+        const uint16_t* const d = values + thread * tile_ld + 32 * u + column;
+        back_group(here, before, this->own_x + b, j, d, c.nu % 2 == 0);
+        add_words(added(b), here, by), add_words(added(b - window_of(j)), before, by);
+      });
+  }
+  FWP_DEVICE void put_added(Row own) const {
+    own.by *= undone(power_of_added());
+    FWP_ROLLED (int i = -before_x(c); i < c.d_key; i += 8) {
+      const Eight x = eight(added(i));
+      float y[8];
+      unpack(Type::float16, x, y);
+      if (i >= 0) store_eight(own, i, y);
+      else add_words(added(i + c.d_key), x.w, 0xbc00bc00u);  // x_i is x_{i + d_key} with the opposite sign
+    }
+  }
+  // to += by x, in halves
+  template <int N> static FWP_DEVICE void add_words(uint16_t* to, const uint32_t (&x)[N], uint32_t by) {
+    FWP_UNROLL (int n = 0; n < N; ++n) word(to + 2 * n) = fma_halves(x[n], by, word(to + 2 * n));
+  }
   // Slabs and their groups are processed from the last to the first, so that a group has the gradients from later
-  // groups.
-  FWP_DEVICE void back_dpfp(const Row& own, int s, Left& left) const {
+  // groups. The gradients of its last two x replace these x, which no earlier group needs.
+  FWP_DEVICE void back_dpfp(const Row& own, int s, uint32_t& left) const {
     const bool pair = c.nu == 2;
-    const int columns = pair ? 32 : 16, begin = (pair ? 16 : 32) * s, last = c.d_key - 8;
+    const int columns = pair ? 32 : 16, begin = (pair ? 16 : 32) * s, last = is_added(c) ? -1 : c.d_key - 8;
     int column = begin + (pair ? 8 : 24);
     if (column > last) column = last;
-    const uint16_t *from = this->own_x + column, *d = values + thread * tile_ld + ((column - begin) >> 3) * columns;
+    uint16_t* from = this->own_x + column;
+    const uint16_t* d = values + thread * tile_ld + ((column - begin) >> 3) * columns;
     FWP_ROLLED (; column >= begin; column -= 8, from -= 8, d -= columns) {
-      uint32_t dx[5] = {0, 0, 0, 0, left.before};
+      uint32_t dx[5] = {0, 0, 0, 0, left};
       back_group(dx + 1, dx, from, 1, d, pair);
-      left.before = dx[0];
-      if (column == last) left.last = dx[4];
+      left = dx[0], word(from + 6) = dx[4];
       float floats[8];
       unpack(Type::float16, {dx[1], dx[2], dx[3], dx[4]}, floats);
       store_eight(own, column, floats);
