@@ -84,9 +84,8 @@ template <int ROWS, bool CORRECTS, bool DECAYS, bool DPFP> struct Short : Slabs<
       }
     }
   }
-  // Calls f(n, i, D) with the decay at which queries read keys: if not causal, that at the end of all keys.
-  template <class F> FWP_DEVICE void each_read_decay(F f) const {
-    if (c.causal) return each_decay(f);
+  // Calls f(n, i, the decay at the end of all keys), at which queries read them if not causal.
+  template <class F> FWP_DEVICE void each_last_decay(F f) const {
     FWP_UNROLL (int n = 0; n < 2 * tiles; ++n)
       FWP_UNROLL (int i = 0; i < 4; ++i) f(n, i, end[8 * n + 2 * t + i % 2]);
   }

@@ -53,12 +53,16 @@ template <int ROWS, bool CORRECTS, bool DECAYS, bool DPFP> struct ShortBackward 
     copies_arrived();
     sync_block();
     this->scale_inputs();
-    Square p, a;  // without decay
+    Square p, a, D;  // P and A without decay
     clear(p);
     if constexpr (CORRECTS) clear(a);
+    if constexpr (DECAYS) {
+      clear(D);
+      this->each_decay([&](int n, int i, float d) { D[n][i] = d; });
+    }
     float norm[2], rate[2], key_norm[2];
-    read(p, a, norm, rate, key_norm);
-    const float p_power = put_weights(p, norm);
+    read(p, a, D, norm, rate, key_norm);
+    const float p_power = put_weights(p, D, norm);
     Square h, l;  // gradients of P, and of L
     clear(h);
     if constexpr (CORRECTS) clear(l);
@@ -66,13 +70,14 @@ template <int ROWS, bool CORRECTS, bool DECAYS, bool DPFP> struct ShortBackward 
     values_back(h, l, gain, p_power);
     uint32_t E[tiles][4], A[CORRECTS ? tiles : 1][4];
     float of_q_mean[2], of_k_mean[2];
-    pairs_back(p, a, h, l, norm, rate, key_norm, gain, E, A, of_q_mean, of_k_mean);
+    pairs_back(p, a, D, h, l, norm, rate, key_norm, gain, E, A, of_q_mean, of_k_mean);
     features_back(E, A, of_q_mean, of_k_mean);
   }
 
   // Computes P and A, before decay; the inverses of denominators; the rates of keys and the inverses of their
   // denominators; and T.
-  FWP_DEVICE void read(Square& p, Square& a, float (&norm)[2], float (&rate)[2], float (&key_norm)[2]) const {
+  FWP_DEVICE void read(Square& p, Square& a, const Square& D, float (&norm)[2], float (&rate)[2],
+                       float (&key_norm)[2]) const {
     float sum_q[4] = {}, sum_k[4] = {};
     this->meet(p, a, sum_q, sum_k);
     float of_query[2], of_key[2];
@@ -91,14 +96,13 @@ template <int ROWS, bool CORRECTS, bool DECAYS, bool DPFP> struct ShortBackward 
     norm[0] = norm[1] = 1;
     if (c.normalize_output) {
       float sum[2] = {};
-      each_weight([&](int n, int i, float d) { sum[i / 2] += p[n][i] * d; });
+      each_weight(D, [&](int n, int i, float d) { sum[i / 2] += p[n][i] * d; });
       sum_of_four(sum);
       FWP_UNROLL (int r = 0; r < 2; ++r) norm[r] = inverse_of(sum[r] + c.eps);
     }
     if constexpr (CORRECTS) {
       Square decayed;
-      each([&](int n, int i) { decayed[n][i] = a[n][i]; });
-      if constexpr (DECAYS) this->each_decay([&](int n, int i, float d) { decayed[n][i] *= d; });
+      each([&](int n, int i) { decayed[n][i] = a[n][i] * (DECAYS ? D[n][i] : 1.f); });
       key_norm[0] = key_norm[1] = 1;
       if (c.normalize_output) {
         float sum[2] = {};
@@ -113,15 +117,18 @@ template <int ROWS, bool CORRECTS, bool DECAYS, bool DPFP> struct ShortBackward 
   // The two numbers of a vector for this lane's columns of strip n.
   FWP_DEVICE Float2 two(const float* x, int n) const { return *reinterpret_cast<const Float2*>(x + 8 * n + 2 * t); }
   // Calls f(n, i, the factor of P before it multiplies U): decay, and beta under the gated rule.
-  template <class F> FWP_DEVICE void each_weight(F f) const {
-    if constexpr (!DECAYS) each([&](int n, int i) { f(n, i, 1.f); });
-    else this->each_read_decay([&](int n, int i, float d) { f(n, i, gated ? d * beta[key(n, i)] : d); });
+  template <class F> FWP_DEVICE void each_weight(const Square& D, F f) const {
+    each_read_decay(D, [&](int n, int i, float d) { f(n, i, gated ? d * beta[key(n, i)] : d); });
+  }
+  // Calls f(n, i, the decay at which the query reads the key).
+  template <class F> FWP_DEVICE void each_read_decay(const Square& D, F f) const {
+    if (!DECAYS || c.causal) each([&](int n, int i) { f(n, i, DECAYS ? D[n][i] : 1.f); });
+    else this->each_last_decay(f);
   }
   // Stores P, divided by its denominators, in a tile; returns its power of two, which keeps the gradient of U in range.
-  FWP_DEVICE float put_weights(const Square& p, const float (&norm)[2]) const {
+  FWP_DEVICE float put_weights(const Square& p, const Square& D, const float (&norm)[2]) const {
     Square y;
-    clear(y);
-    each_weight([&](int n, int i, float d) { y[n][i] = p[n][i] * d * norm[i / 2]; });
+    each_weight(D, [&](int n, int i, float d) { y[n][i] = p[n][i] * d * norm[i / 2]; });
     float largest = 0;
     each([&](int n, int i) { largest = larger(largest, absolute(y[n][i])); });
     const float power = this->shared_power(largest, -1);
@@ -215,12 +222,13 @@ template <int ROWS, bool CORRECTS, bool DECAYS, bool DPFP> struct ShortBackward 
   }
 
   // Computes the gradients of Q K^T and K K^T from h = G U^T and l, the gradient of L; as operands and in tiles.
-  FWP_DEVICE void pairs_back(Square& p, Square& a, Square& h, Square& l, const float (&norm)[2], const float (&rate)[2],
-                             const float (&key_norm)[2], float (&gain)[2], uint32_t (&E)[tiles][4],
-                             uint32_t (&A)[CORRECTS ? tiles : 1][4], float (&q_mean)[2], float (&k_mean)[2]) const {
+  FWP_DEVICE void pairs_back(Square& p, Square& a, const Square& D, Square& h, Square& l, const float (&norm)[2],
+                             const float (&rate)[2], const float (&key_norm)[2], float (&gain)[2],
+                             uint32_t (&E)[tiles][4], uint32_t (&A)[CORRECTS ? tiles : 1][4], float (&q_mean)[2],
+                             float (&k_mean)[2]) const {
     float product[2] = {};
     if (c.normalize_output) {
-      each_weight([&](int n, int i, float d) { product[i / 2] += p[n][i] * d * h[n][i]; });
+      each_weight(D, [&](int n, int i, float d) { product[i / 2] += p[n][i] * d * h[n][i]; });
       sum_of_four(product);
     }
     // If features are never negative, no gradient passes through a product that is 0 (../README.md). Such pairs are set
@@ -232,11 +240,8 @@ template <int ROWS, bool CORRECTS, bool DECAYS, bool DPFP> struct ShortBackward 
     });
     if (c.causal) this->template mask<false>(h);
     if constexpr (CORRECTS) {
-      Square weight;  // decay
-      each([&](int n, int i) { weight[n][i] = 1; });
-      if constexpr (DECAYS) this->each_decay([&](int n, int i, float d) { weight[n][i] = d; });
       float rates[2] = {}, norms[2];
-      each([&](int n, int i) { rates[i / 2] += l[n][i] * a[n][i] * weight[n][i]; });
+      each([&](int n, int i) { rates[i / 2] += l[n][i] * a[n][i] * (DECAYS ? D[n][i] : 1.f); });
       sum_of_four(rates), sum_of_four(gain);
       FWP_UNROLL (int r = 0; r < 2; ++r) {
         norms[r] = c.normalize_output ? -rates[r] * rate[r] * key_norm[r] : 0.f;
@@ -247,8 +252,8 @@ template <int ROWS, bool CORRECTS, bool DECAYS, bool DPFP> struct ShortBackward 
     }
     if constexpr (DECAYS) {
       decays_back(p, a, h, l);
-      if constexpr (CORRECTS) this->each_decay([&](int n, int i, float d) { l[n][i] *= d; });
-      this->each_read_decay([&](int n, int i, float d) { h[n][i] *= d; });  // above the diagonal is 0
+      if constexpr (CORRECTS) each([&](int n, int i) { l[n][i] *= D[n][i]; });
+      each_read_decay(D, [&](int n, int i, float d) { h[n][i] *= d; });
     }
     // If features are normalised, computes the inner products of features with their gradients; and the gradients of
     // gates.

@@ -84,8 +84,11 @@ template <int ROWS, bool CORRECTS, bool DECAYS, bool DPFP> struct ShortForward :
     if (c.causal) this->template mask<false>(p);
     if constexpr (CORRECTS) this->template mask<true>(a);
     if constexpr (DECAYS) {
-      this->each_read_decay([&](int n, int i, float d) { p[n][i] *= d; });
-      if constexpr (CORRECTS) this->each_decay([&](int n, int i, float d) { a[n][i] *= d; });
+      this->each_decay([&](int n, int i, float d) {
+        if (c.causal) p[n][i] *= d;
+        if constexpr (CORRECTS) a[n][i] *= d;
+      });
+      if (!c.causal) this->each_last_decay([&](int n, int i, float d) { p[n][i] *= d; });
     }
     float largest[2] = {}, of_rows[2] = {}, of_keys[2] = {};  // .. and sums of rows
     FWP_UNROLL (int n = 0; n < 2 * tiles; ++n)
