@@ -30,7 +30,7 @@ def add_arguments(parser) -> None:
         metavar="FILE",
         help="the evaluated text before BPE or SentencePiece; may be a .gz file",
     )
-    parser.add_argument("--json", action="store_true", help="print JSON")
+    parser.add_argument("--json", action="store_true", help="print JSON; null stands for an infinite number")
 
 
 def _read_log(path: str) -> tuple[int, float]:
@@ -74,7 +74,7 @@ def run(args) -> int:
         "word_perplexity": _perplexity(bits / words),
     }
     if args.json:
-        print(json.dumps(measures))
+        print(json.dumps({name: x if math.isfinite(x) else None for name, x in measures.items()}))
         return 0
     print(f"{tokens:,} tokens, {measures['bits_per_token']:.4f} bits each: perplexity {measures['perplexity']:.2f}")
     print(f"{words:,} words, {lines:,} line ends among them: word perplexity {measures['word_perplexity']:.2f}")

@@ -50,6 +50,8 @@ def refuse_plots(args, name: str, table) -> None:
     for path in args.plot or ():
         if path.suffix[1:] not in FORMATS:
             raise UsageError(f"--plot {path}: expected a file name that ends with .{' or .'.join(FORMATS)}")
+        if not path.parent.is_dir():
+            raise UsageError(f"--plot {path}: there is no folder {path.parent}")
     if args.plot and table.plot is None:
         raise UsageError(f"--plot: table {name} has no plot")
 

@@ -39,8 +39,10 @@ def test_parts_and_compressed_text(fwp, folder):
 
 def test_text_almost_without_spaces(fwp, folder):
     (folder / "text").write_text("字" * 1500 + "\n", encoding="utf-8")
-    found = fwp("ppl", folder / "log", "--text", folder / "text").out
-    assert "2 words, 1 line ends among them: word perplexity inf" in found
+    call = "ppl", folder / "log", "--text", folder / "text"
+    assert "2 words, 1 line ends among them: word perplexity inf" in fwp(*call).out
+    found = json.loads(fwp(*call, "--json").out, parse_constant=pytest.fail)  # Infinity is not JSON
+    assert found["word_perplexity"] is None and found["words"] == 2
 
 
 @pytest.mark.parametrize(

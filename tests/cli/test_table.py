@@ -281,6 +281,7 @@ def test_calls_that_make_no_sense(refused, tmp_path):
     results = ("--results", tmp_path)
     assert "--axis goes with --plot" in refused(2, "table", *results, "--axis", "updates")
     assert ".png or .svg or .pdf" in refused(2, "table", *results, "--plot", "x.jpg")
+    assert "there is no folder nowhere" in refused(2, "table", *results, "--plot", "nowhere/x.svg")
     for nothing in (tmp_path, tmp_path / "nowhere"):
         assert f"{nothing}: expected save-dirs" in refused(1, "table", "--results", nothing)
 
