@@ -72,6 +72,12 @@ ROWS = (
     *_with("lr-6e-3-no-sinusoids", {"--lr": "6e-3", "--no-token-positional-embeddings": True}, _CROSS_CONV),
     *_with("lr-6e-3-wide-heads", {"--lr": "6e-3", "--decoder-attention-heads": 1}, _CROSS_CONV),
     *_with("lr-6e-3", {"--lr": "6e-3"}, (_WIDER_BETA,)),
+    # The controls of candidates that add parameters (below): as many, in the feed-forward layers.
+    *_with(
+        "lr-6e-3-wide-ffn",
+        {"--lr": "6e-3", "--encoder-ffn-embed-dim": 320, "--decoder-ffn-embed-dim": 320},
+        _CROSS_CONV,
+    ),
     # 250 of the 3,000 updates of `short` are about the share that the usual 1,000 are of the 15,000 of `long`.
     *_with("warmup-250", {"--warmup-updates": 250}),
 )
