@@ -28,7 +28,8 @@ from torch import Tensor  # noqa: E402
 from fwp_fairseq.files import write_atomically  # noqa: E402
 from fwp_fairseq.layers import FastWeightDecoder  # noqa: E402
 from fwp_fairseq.tables.plot import Plot, Series, draw  # noqa: E402
-from scripts.data.sources import DataError, provide  # noqa: E402
+from scripts.common.folder import RecipeError  # noqa: E402
+from scripts.data.sources import provide  # noqa: E402
 from scripts.experiments.language_models.data import TINY_SHAKESPEARE  # noqa: E402
 
 WARMUP = 50
@@ -137,7 +138,7 @@ def read_text(args: argparse.Namespace) -> str:
     path = args.out / "input.txt"
     try:
         provide(TINY_SHAKESPEARE, path, print)
-    except DataError as error:
+    except RecipeError as error:
         raise Refused(error, 1) from None
     text = path.read_text(encoding="utf-8")
     if not args.prompt:
