@@ -127,8 +127,8 @@ class FastNet(Memory):
     def advance(self, run: Run, parts: Parts, state: State) -> tuple[Tensor, State]:
         """Writes and reads at L positions, one after another; returns out (B, L, H, d_key) and the state.
 
-        ``parts`` are (B, L, H, width), before any activation. None in the state stands for zeros. The output at padding
-        is unspecified.
+        ``parts`` are (B, L, H, width), before any activation, and 0 at padding. None in the state stands for zeros. The
+        output at padding is unspecified, but finite.
         """
         raise NotImplementedError
 
@@ -146,6 +146,8 @@ class FastNet(Memory):
     def attend(self, q, k, v, parts: Parts, *, key_padding_mask=None, state=None, return_state=False):
         pads, dtype, kind = key_padding_mask, v.dtype, state_type(v.dtype)
         parts = {"q": q, "k": k, "v": v} | parts
+        if pads is not None:
+            parts = {name: part.masked_fill(pads[:, :, None, None], 0) for name, part in parts.items()}
         with without_autocast(v):
             parts = {name: part.to(kind) for name, part in parts.items()}
             if self.feedback is not None:
