@@ -81,9 +81,10 @@ def _checked_state(operator: str, state: FastWeights | tuple, feature_map, k: Te
     check_shapes(operator, v.device, **{"initial_state.W": (W, (batch, heads, d_dot, v.shape[-1]))})
     if not need_z:
         return FastWeights(W, None)
+    shape = (batch, heads, d_dot)
     if z is None:
-        fail(operator, "initial_state.z", "None", "a tensor, because normalize_output is True")
-    check_shapes(operator, v.device, **{"initial_state.z": (z, (batch, heads, d_dot))})
+        fail(operator, "initial_state.z", "None", f"a tensor of shape {shape} because normalize_output is True")
+    check_shapes(operator, v.device, **{"initial_state.z": (z, shape)})
     return FastWeights(W, z)
 
 

@@ -38,7 +38,7 @@ BAD = {
         {"initial_state": (W[..., 1:], Z)},
         "initial_state.W is of shape (2, 3, 4, 5), expected (2, 3, 4, 6)",
     ),
-    "z-missing": ({"initial_state": (W, None)}, "initial_state.z is None, expected a tensor, because"),
+    "z-missing": ({"initial_state": (W, None)}, "initial_state.z is None, expected a tensor of shape (2, 3, 4)"),
     "z-shape": (
         {"initial_state": (W, Z[:, :1])},
         "initial_state.z is of shape (2, 1, 4), expected (2, 3, 4)",
