@@ -24,18 +24,25 @@ def check_tensor(operator: str, name: str, x: Tensor, dims: int | None, device: 
         fail(operator, name, f"on {x.device}", f"v's device, {device}")
 
 
-def check_shapes(operator: str, device: torch.device, **tensors: tuple[Tensor, tuple[int, ...]]) -> None:
-    """Raises ValueError unless each tensor is floating-point, has its expected shape and is on ``device``."""
-    for name, (x, shape) in tensors.items():
-        check_tensor(operator, name, x, len(shape), device)
-        if tuple(x.shape) != shape:
-            fail(operator, name, f"of shape {tuple(x.shape)}", shape)
+def _check_shape(operator: str, name: str, x: Tensor, sizes: dict[str, int], dims: str) -> None:
+    shape = tuple(sizes[dim] for dim in dims.split())
+    if tuple(x.shape) != shape:
+        fail(operator, name, f"of shape {tuple(x.shape)}", f"({dims.replace(' ', ', ')}) = {shape}")
 
 
-def check_mask(operator: str, mask: Tensor, shape: tuple[int, ...], device: torch.device) -> None:
-    """Raises ValueError unless a padding mask is bool, has this shape (B, S) and is on ``device``."""
+def check_shapes(operator: str, device: torch.device, sizes: dict[str, int], **tensors: tuple[Tensor, str]) -> None:
+    """Raises ValueError unless each tensor is floating-point, has its dimensions and is on ``device``.
+
+    ``sizes`` has the size of each dimension by name; a tensor comes with the names of its own, such as ``"B S H"``.
+    """
+    for name, (x, dims) in tensors.items():
+        check_tensor(operator, name, x, len(dims.split()), device)
+        _check_shape(operator, name, x, sizes, dims)
+
+
+def check_mask(operator: str, mask: Tensor, sizes: dict[str, int], dims: str, device: torch.device) -> None:
+    """Raises ValueError unless a padding mask is bool, has these dimensions and is on ``device``."""
     check_tensor(operator, "key_padding_mask", mask, None, device)
     if mask.dtype != torch.bool:
         fail(operator, "key_padding_mask", f"of type {mask.dtype}", "torch.bool, True at pads")
-    if tuple(mask.shape) != shape:
-        fail(operator, "key_padding_mask", f"of shape {tuple(mask.shape)}", f"(B, S) = {shape}")
+    _check_shape(operator, "key_padding_mask", mask, sizes, dims)

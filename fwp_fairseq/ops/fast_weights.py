@@ -62,29 +62,32 @@ from .checks import check_mask, check_shapes, check_tensor, fail
 SMALLEST_EPS = 1e-12
 
 
-def _check_inputs(operator: str, q: Tensor, k: Tensor, v: Tensor, gates: dict[str, Tensor]) -> None:
+def _checked_sizes(operator: str, q: Tensor, k: Tensor, v: Tensor, gates: dict[str, Tensor]) -> dict[str, int]:
+    """Checks all inputs of a rule but the mask and the state, and returns the sizes of their dimensions by name."""
     check_tensor(operator, "v", v, 4)
     check_tensor(operator, "q", q, 4, v.device)
     check_tensor(operator, "k", k, 4, v.device)
-    batch, sources, heads, width = k.shape
-    rows = {"q": (q, (batch, q.shape[1], heads, width)), "v": (v, (batch, sources, heads, v.shape[3]))}
-    check_shapes(operator, v.device, **rows, **{name: (x, (batch, sources, heads)) for name, x in gates.items()})
+    batch, sources, heads, d_key = k.shape
+    sizes = {"B": batch, "T": q.shape[1], "S": sources, "H": heads, "d_key": d_key, "d_value": v.shape[3]}
+    rows = {"q": (q, "B T H d_key"), "v": (v, "B S H d_value")}
+    check_shapes(operator, v.device, sizes, **rows, **{name: (x, "B S H") for name, x in gates.items()})
+    return sizes
 
 
-def _checked_state(operator: str, state: FastWeights | tuple, feature_map, k: Tensor, v: Tensor, need_z: bool):
+def _checked_state(operator: str, state: FastWeights | tuple, sizes: dict[str, int], feature_map, device, need_z: bool):
     if not isinstance(state, tuple | list) or len(state) != 2:
         fail(operator, "initial_state", f"of type {type(state).__name__}", "a pair (W, z)")
     W, z = state
-    check_tensor(operator, "initial_state.W", W, 4, v.device)
-    batch, _, heads, d_key = k.shape
-    d_dot = d_key if feature_map is None else getattr(feature_map, "d_dot", W.shape[-2])
-    check_shapes(operator, v.device, **{"initial_state.W": (W, (batch, heads, d_dot, v.shape[-1]))})
+    check_tensor(operator, "initial_state.W", W, 4, device)
+    d_dot = sizes["d_key"] if feature_map is None else getattr(feature_map, "d_dot", W.shape[-2])
+    sizes = sizes | {"d_dot": d_dot}
+    check_shapes(operator, device, sizes, **{"initial_state.W": (W, "B H d_dot d_value")})
     if not need_z:
         return FastWeights(W, None)
-    shape = (batch, heads, d_dot)
     if z is None:
+        shape = tuple(W.shape[:3])
         fail(operator, "initial_state.z", "None", f"a tensor of shape {shape} because normalize_output is True")
-    check_shapes(operator, v.device, **{"initial_state.z": (z, shape)})
+    check_shapes(operator, device, sizes, **{"initial_state.z": (z, "B H d_dot")})
     return FastWeights(W, z)
 
 
@@ -116,7 +119,7 @@ def _call(
     both_ways: bool = False,
 ) -> tuple[Tensor, FastWeights | None]:
     operator = f"{rule}_rule"
-    _check_inputs(operator, q, k, v, gates)
+    sizes = _checked_sizes(operator, q, k, v, gates)
     if causal and q.shape[1] != k.shape[1]:
         raise ValueError(
             f"{operator}: causal=True needs as many queries as keys, got T = {q.shape[1]} and S = {k.shape[1]}"
@@ -126,7 +129,7 @@ def _call(
     if both_ways and k.shape[2] % 2:
         fail(operator, "both_ways", f"True for H = {k.shape[2]}", "an even number of heads")
     if key_padding_mask is not None:
-        check_mask(operator, key_padding_mask, tuple(k.shape[:2]), v.device)
+        check_mask(operator, key_padding_mask, sizes, "B S", v.device)
     if not eps >= 0:  # NaN is refused too
         fail(operator, "eps", eps, "0 or more")
     if backend not in backends.CHOICES:
@@ -135,7 +138,7 @@ def _call(
     if d_key != k.shape[-1]:
         fail(operator, "k", f"of width {k.shape[-1]}", f"the feature map's d_key = {d_key}")
     if initial_state is not None:
-        initial_state = _checked_state(operator, initial_state, feature_map, k, v, normalize_output)
+        initial_state = _checked_state(operator, initial_state, sizes, feature_map, v.device, normalize_output)
     if return_state is None:
         return_state = initial_state is not None
     if normalize_features and eps < SMALLEST_EPS:

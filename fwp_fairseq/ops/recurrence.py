@@ -103,15 +103,15 @@ def _check(operator: str, gates: int, z, k, v, beta, key_padding_mask, R, **vect
     """Raises ValueError, which names the tensor, for a wrong shape, type or device."""
     check_tensor(operator, "v", v, 4)
     check_tensor(operator, "z", z, 4, v.device)
-    batch, length, heads, d = z.shape
-    if heads % gates:
-        fail(operator, "z", f"of {heads} heads", f"a multiple of {gates}")
-    rows, states = tuple(z.shape), {"R": (R, (batch, heads, d, d))}
-    states |= {name: (x, (batch, heads // gates, d)) for name, x in vectors.items()}
+    if z.shape[2] % gates:
+        fail(operator, "z", f"of {z.shape[2]} heads", f"a multiple of {gates}")
+    rows = "B L H d" if gates == 1 else f"B L {gates}H d"
+    sizes = dict(zip(rows.split(), z.shape, strict=True)) | {"H": z.shape[2] // gates}
+    states = {"R": (R, f"B {rows.split()[2]} d d")} | {name: (x, "B H d") for name, x in vectors.items()}
     states = {name: pair for name, pair in states.items() if pair[0] is not None}
-    check_shapes(operator, v.device, k=(k, rows), v=(v, rows), beta=(beta, rows[:3]), **states)
+    check_shapes(operator, v.device, sizes, k=(k, rows), v=(v, rows), beta=(beta, rows[:-2]), **states)
     if key_padding_mask is not None:
-        check_mask(operator, key_padding_mask, (batch, length), v.device)
+        check_mask(operator, key_padding_mask, sizes, "B L", v.device)
 
 
 def _run(operator: Operator, backend: str, *call: Tensor | None) -> tuple[Tensor, ...]:

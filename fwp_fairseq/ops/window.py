@@ -76,14 +76,16 @@ def _check(q, k, v, sums, u, bias, size: int, key_padding_mask, places) -> None:
         if places.dtype != torch.int32 or places.dim() != 2 or places.shape[0] != batch:
             fail("read_window", "places", f"{places.dtype} {tuple(places.shape)}", f"torch.int32 ({batch}, S)")
         positions = places.shape[1]
-    rows = (batch, positions, heads, d) if places is None else (stored, 1, heads, d)
-    far = {} if sums is None else {"sums": (sums, (batch, sums.shape[1], heads, d + 1))}
-    check_shapes("read_window", v.device, k=(k, rows), v=(v, rows), **far, u=(u, (heads, d)), bias=(bias, (heads,)))
+    sizes = {"B": batch, "S": positions, "H": heads, "d": d, "d+1": d + 1, "P": stored, "1": 1}
+    rows, far = "B S H d" if places is None else "P 1 H d", {}
+    if sums is not None:
+        sizes["F"], far = sums.shape[1], {"sums": (sums, "B F H d+1")}
+    check_shapes("read_window", v.device, sizes, k=(k, rows), v=(v, rows), **far, u=(u, "H d"), bias=(bias, "H"))
     if size < 1 or length > positions or (sums is not None and sums.shape[1] > length):
         actual = f"of {length} positions for {positions} keys, size = {size}, sums of {far and sums.shape[1]}"
         fail("read_window", "q", actual, "the last positions of the keys, no fewer than sums, and a size")
     if key_padding_mask is not None:
-        check_mask("read_window", key_padding_mask, (batch, positions), v.device)
+        check_mask("read_window", key_padding_mask, sizes, "B S", v.device)
     for name, x in {"k": k, "v": v, "sums": sums, "u": u, "bias": bias}.items():
         if x is not None and x.dtype != q.dtype:
             fail("read_window", name, f"of type {x.dtype}", f"q's type, {q.dtype}")

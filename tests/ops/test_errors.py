@@ -24,9 +24,18 @@ def _call(rule, **given):
 W, Z = torch.zeros(B, H, D, M), torch.zeros(B, H, D)
 BAD = {
     "q-3d": ({"q": torch.rand(B, L, H)}, "q is of shape (2, 5, 3), expected 4 dimensions"),
-    "q-batch": ({"q": torch.rand(B + 1, L, H, D)}, "q is of shape (3, 5, 3, 4), expected (2, 5, 3, 4)"),
-    "q-width": ({"q": torch.rand(B, L, H, D + 1)}, "q is of shape (2, 5, 3, 5), expected (2, 5, 3, 4)"),
-    "v-length": ({"v": torch.rand(B, L + 1, H, M)}, "v is of shape (2, 6, 3, 6), expected (2, 5, 3, 6)"),
+    "q-batch": (
+        {"q": torch.rand(B + 1, L, H, D)},
+        "q is of shape (3, 5, 3, 4), expected (B, T, H, d_key) = (2, 5, 3, 4)",
+    ),
+    "q-width": (
+        {"q": torch.rand(B, L, H, D + 1)},
+        "q is of shape (2, 5, 3, 5), expected (B, T, H, d_key) = (2, 5, 3, 4)",
+    ),
+    "v-length": (
+        {"v": torch.rand(B, L + 1, H, M)},
+        "v is of shape (2, 6, 3, 6), expected (B, S, H, d_value) = (2, 5, 3, 6)",
+    ),
     "q-list": ({"q": [[1.0]]}, "q is of type list, expected a tensor"),
     "q-device": ({"q": torch.rand(B, L, H, D, device="meta")}, "q is on meta, expected v's device, cpu"),
     "mask-shape": (
@@ -36,12 +45,12 @@ BAD = {
     "mask-type": ({"key_padding_mask": torch.zeros(B, L)}, "key_padding_mask is of type torch.float32, expected torch"),
     "state-shape": (
         {"initial_state": (W[..., 1:], Z)},
-        "initial_state.W is of shape (2, 3, 4, 5), expected (2, 3, 4, 6)",
+        "initial_state.W is of shape (2, 3, 4, 5), expected (B, H, d_dot, d_value) = (2, 3, 4, 6)",
     ),
     "z-missing": ({"initial_state": (W, None)}, "initial_state.z is None, expected a tensor of shape (2, 3, 4)"),
     "z-shape": (
         {"initial_state": (W, Z[:, :1])},
-        "initial_state.z is of shape (2, 1, 4), expected (2, 3, 4)",
+        "initial_state.z is of shape (2, 1, 4), expected (B, H, d_dot) = (2, 3, 4)",
     ),
     "state-tensor": ({"initial_state": W}, "initial_state is of type Tensor, expected a pair (W, z)"),
     "eps": ({"eps": -1e-6}, "eps is -1e-06, expected 0 or more"),
@@ -53,7 +62,7 @@ BAD = {
     ),
 }
 BAD_BETAS = {
-    "length": (torch.rand(B, L + 1, H), "beta is of shape (2, 6, 3), expected (2, 5, 3)"),
+    "length": (torch.rand(B, L + 1, H), "beta is of shape (2, 6, 3), expected (B, S, H) = (2, 5, 3)"),
     "none": (None, "beta is None, expected a tensor"),
 }
 
