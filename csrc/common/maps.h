@@ -32,6 +32,12 @@ constexpr bool decays(Rule rule) { return rule == Rule::gated || rule == Rule::g
 constexpr bool takes_beta(Rule rule) { return rule != Rule::sum; }
 constexpr bool takes_alpha(Rule rule) { return rule == Rule::gated_delta; }
 
+constexpr bool elementwise(Map map) {
+#define FWP_IS(name) map == Map::name ||
+  return FWP_ELEMENTWISE(FWP_IS) false;
+#undef FWP_IS
+}
+
 // The parameters of a map that follow from the number of its features.
 struct Width {
   bool possible;  // true if the map can have this number of features

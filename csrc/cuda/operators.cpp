@@ -22,7 +22,7 @@ constexpr int64_t cached_bytes = 64 << 20, large_bytes = 1 << 30, most_bytes = i
 bool short_serves(const Call& c, bool backward) {
   constexpr int most_bytes = 99 * 1024;
   const int most = backward ? most_backward_tokens : most_forward_tokens;
-  const bool states = c.initial_W || c.W || c.grad_W, made = c.map != Map::favor && c.map != Map::softmax_pair;
+  const bool states = c.initial_W || c.W || c.grad_W, made = elementwise(c.map) || c.map == Map::dpfp;
   const bool results =
       backward ? c.grad_out.aligned && c.grad_q.aligned && c.grad_k.aligned && c.grad_v.aligned : c.out.aligned;
   return !states && made && std::min(c.targets, c.sources) > 0 && std::max(c.targets, c.sources) <= most &&

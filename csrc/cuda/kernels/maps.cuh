@@ -10,15 +10,16 @@ namespace fwp::gpu {
 
 FWP_BOTH int x_ld(const Call& c) { return before_x(c) + c.d_key; }
 
+// A feature of an elementwise map, and the gradient of its input.
 FWP_DEVICE float function_of(Map map, float x) {
-  return map == Map::elu    ? Function<Map::elu>::value<OfFloats>(x)
-         : map == Map::relu ? Function<Map::relu>::value<OfFloats>(x)
-                            : x;
+#define FWP_CASE(name) map == Map::name ? Function<Map::name>::value<OfFloats>(x):
+  return FWP_ELEMENTWISE(FWP_CASE) x;
+#undef FWP_CASE
 }
 FWP_DEVICE float function_back(Map map, float g, float f) {
-  return map == Map::elu    ? Function<Map::elu>::back<OfFloats>(g, f)
-         : map == Map::relu ? Function<Map::relu>::back<OfFloats>(g, f)
-                            : g;
+#define FWP_CASE(name) map == Map::name ? Function<Map::name>::back<OfFloats>(g, f):
+  return FWP_ELEMENTWISE(FWP_CASE) g;
+#undef FWP_CASE
 }
 FWP_DEVICE void unpack(Type type, const Eight& x, float (&y)[8]) {
   if (type == Type::float16)
