@@ -94,6 +94,8 @@ class Projections(nn.Module):
         self.check_input("x", x, self.embed_dim)
         written = x if source is None else source
         self.check_input("source", written, self.source_dim)
+        if len(written) != len(x):
+            raise ValueError(f"source is of {len(written)} rows, expected as many as x, {len(x)}")
         self.check_mask(mask, written)
         if mask is not None:
             written = written.masked_fill(mask[..., None] & ~written.isfinite(), 0)

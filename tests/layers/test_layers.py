@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from fwp_fairseq.kinds import KINDS
-from fwp_fairseq.layers import FastWeightAttention, FastWeightDecoder
+from fwp_fairseq.layers import FastWeightAttention, FastWeightDecoder, SoftmaxAttention
 from fwp_fairseq.modules import SiteAttention
 from fwp_fairseq.options import SiteOptions
 from tests.tolerances import assert_close
@@ -176,6 +176,8 @@ def test_calls_that_do_not_fit_are_refused():
         (lambda: cross.step(x[:, 0]), "step is for attention with causal=True"),
         (lambda: causal(x[0]), r"x is of shape \(9, 12\), expected 3 dimensions, the last one of 12"),
         (lambda: cross(x, x[..., 1:]), r"source is of shape \(3, 9, 11\), expected 3 dimensions, the last one of 12"),
+        (lambda: cross(x, x[:1]), "source is of 1 rows, expected as many as x, 3"),
+        (lambda: SoftmaxAttention(EMBED, HEADS, causal=False)(x, x[:1]), "source is of 1 rows, expected as many as x"),
     ):
         with pytest.raises(ValueError, match=message):
             call()
