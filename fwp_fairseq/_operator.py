@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.autograd import forward_ad
 
-from . import _extension, _self_check
+from . import _extension, _gpu_check
 from ._constant import constant
 
 logger = logging.getLogger(__name__)
@@ -164,7 +164,7 @@ class Kernel:
     def refused(self, like: Tensor, *sizes) -> list[str]:
         """Returns why the GPU of ``like`` cannot run the kernel at these widths; empty if it can, or on a CPU.
 
-        A GPU is checked once (:mod:`._self_check`). No size may be a length, because compiled graphs keep lengths
+        A GPU is checked once (:mod:`._gpu_check`). No size may be a length, because compiled graphs keep lengths
         symbolic.
         """
         if like.device.type != "cuda" or not torch.cuda.is_available():
@@ -189,7 +189,7 @@ def _function(operator: Callable, save: Callable, differentiate: Callable) -> ty
 @constant
 def refusal(operator: str, index: int, *sizes) -> str:
     """Returns the reason why a GPU refuses these widths, or an empty text; it never changes within a process."""
-    return getattr(torch.ops.fwp, operator)(index, *sizes) or _self_check.failure(index)
+    return getattr(torch.ops.fwp, operator)(index, *sizes) or _gpu_check.failure(index)
 
 
 def _transforms() -> list[str]:

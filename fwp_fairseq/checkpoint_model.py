@@ -76,7 +76,7 @@ class _Dictionary:
         """The number of all words: fairseq does not split special words into characters, so all count as special."""
         return self.words
 
-    def __eq__(self, other) -> bool:
+    def __eq__(self, other) -> bool:  # fairseq compares the dictionaries if embeddings are shared
         return self.words == other.words
 
     def pad(self) -> int:

@@ -27,7 +27,7 @@ option
 ops
 feature_maps
 _operator
-_self_check
+_gpu_check
 _extension
 _constant files numerics tables
 text

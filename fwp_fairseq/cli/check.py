@@ -7,7 +7,7 @@ for example after a fix. A GPU that serves only one process at a time must be ch
 
 import torch
 
-from .. import _extension, _self_check
+from .. import _extension, _gpu_check
 from .info import library_rows, section, served_rows
 
 SECONDS = 300  # for the comparison of a device
@@ -23,16 +23,16 @@ def _devices() -> list[tuple[str, str]]:
     return devices
 
 
-def _checked(device: str) -> _self_check.Verdict:
-    def make() -> _self_check.Verdict:
-        return _self_check.check(device, SECONDS)
+def _checked(device: str) -> _gpu_check.Verdict:
+    def make() -> _gpu_check.Verdict:
+        return _gpu_check.check(device, SECONDS)
 
     if device == "cpu":
         return make()
-    return _self_check.remembered(_self_check.key(torch.device(device).index), make, again=True)
+    return _gpu_check.remembered(_gpu_check.key(torch.device(device).index), make, again=True)
 
 
-def _outcome(verdict: _self_check.Verdict) -> str:
+def _outcome(verdict: _gpu_check.Verdict) -> str:
     if not verdict.failure:
         return "right"
     return "wrong" if verdict.lasts else "not checked"

@@ -239,7 +239,11 @@ def _changes(before: dict, after: dict, parameters: dict, converted: dict) -> li
 
 
 def convert(state: dict, args) -> tuple[dict, list[str], list[str]]:
-    """Returns the converted checkpoint, one line for each change, and the flags to train it; modifies ``state``."""
+    """Returns the converted checkpoint, one line for each change, and the flags to train it; modifies ``state``.
+
+    :func:`complete` names the checkpoint's parameters as fairseq does today, and adds those that it ties to others,
+    such as the output projection of shared embeddings; :func:`build` makes the converted model.
+    """
     from fairseq.checkpoint_utils import _upgrade_state_dict
 
     from ..models import attention_flags
@@ -272,8 +276,8 @@ def convert(state: dict, args) -> tuple[dict, list[str], list[str]]:
         ) from None
     old_cfg, new_cfg = (argparse.Namespace(**(options | flags)) for flags in (before, after))
     own = _own_parameters(parameters, model, old_cfg, new_cfg)
-    shared = {name: tensor for name, tensor in parameters.items() if not _OURS.fullmatch(name)}
-    converted = shared | own | {attention_flags.BUFFER: model.get_buffer(attention_flags.BUFFER)}
+    kept = {name: tensor for name, tensor in parameters.items() if not _OURS.fullmatch(name)}
+    converted = kept | own | {attention_flags.BUFFER: model.get_buffer(attention_flags.BUFFER)}
 
     was, now = _description(args.input, parameters), _description(args.input, converted)
     described = was == now and _undescribed(old_cfg) == _undescribed(new_cfg)

@@ -1,4 +1,7 @@
-"""Checks of operator arguments for all backends; errors name the tensor, the actual and the expected value."""
+"""Checks of operator arguments for all backends; errors name the tensor, the actual and the expected value.
+
+An example: ``delta_rule: v is of shape (2, 6, 3, 6), expected (B, S, H, d_value) = (2, 5, 3, 6)``.
+"""
 
 import torch
 from torch import Tensor

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 import torch
 from torch import Tensor
 
-from .. import _self_check
+from .. import _gpu_check
 from ..feature_maps import build_feature_map, unit_rows
 from . import fast_weights
 from .call import CORRECTING, GATES, RULES, FastWeights, Rule
@@ -148,21 +148,21 @@ def _compare(device: str) -> int:
 
 def main(device: str) -> int:
     """Runs all cases on a device; returns the exit status, which the top of this file explains."""
-    _self_check.trust()
+    _gpu_check.trust()
     torch.set_num_threads(1)
     try:
         _open(device)
     except (RuntimeError, AssertionError) as error:
         print(f"PyTorch cannot use the device: {error}".partition("\n")[0])
-        return _self_check.UNABLE
+        return _gpu_check.UNABLE
     try:
         if _compare(device):
             return 1
     except RuntimeError as error:  # CUDA's errors have several lines, of which the first says what is wrong
         print(f"{type(error).__name__}: {error}".partition("\n")[0], flush=True)
         full = isinstance(error, NotImplementedError | torch.OutOfMemoryError) or "out of memory" in str(error)
-        return _self_check.UNABLE if full else 1
-    print(_self_check.PASSED, flush=True)
+        return _gpu_check.UNABLE if full else 1
+    print(_gpu_check.PASSED, flush=True)
     return 0
 
 

@@ -2,10 +2,10 @@
 
 import pytest
 
-from fwp_fairseq import _operator, _self_check
+from fwp_fairseq import _gpu_check, _operator
 from tests.cuda.cases import emulated
 
-_self_check.trust()  # these tests are the longer check
+_gpu_check.trust()  # these tests are the longer check
 
 
 @pytest.fixture

@@ -13,21 +13,21 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from fwp_fairseq import _extension, _operator, _self_check, ops
+from fwp_fairseq import _extension, _gpu_check, _operator, ops
 from fwp_fairseq.feature_maps import unit_rows
 from fwp_fairseq.ops import native, self_check
 from tests.cuda.cases import make
 
 HALF = torch.float16
-CACHES = (_self_check.failure, _operator.refusal)
+CACHES = (_gpu_check.failure, _operator.refusal)
 
 
 @pytest.fixture
 def unchecked(monkeypatch, tmp_path):
     """A process that has not checked anything, on a device whose identity is "device"."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setattr(_self_check, "_trusting", False)
-    monkeypatch.setattr(_self_check, "key", lambda index: "device")
+    monkeypatch.setattr(_gpu_check, "_trusting", False)
+    monkeypatch.setattr(_gpu_check, "key", lambda index: "device")
     for cached in CACHES:
         cached.cache_clear()
     yield tmp_path
@@ -42,12 +42,12 @@ def test_a_wrong_kernel_is_found_and_named(monkeypatch, capsys):
         return out * 1.02, state
 
     right = native.run
-    monkeypatch.setattr(_self_check, "_trusting", False)
+    monkeypatch.setattr(_gpu_check, "_trusting", False)
     monkeypatch.setattr(native, "run", wrong)
     assert self_check.main("cpu") == 1
     report = capsys.readouterr().out
     assert report.count("WRONG") == 12 and "delta rule, 300 positions: error 2.0e-02, at most 1e-04: WRONG" in report
-    assert "decoding: error" in report and _self_check.PASSED not in report
+    assert "decoding: error" in report and _gpu_check.PASSED not in report
 
 
 BUSY = "CUDA error: CUDA-capable device(s) is/are busy or unavailable"
@@ -68,7 +68,7 @@ def test_an_error_is_said_in_one_line(error, opens, status, said, monkeypatch, c
     def fail(*given):
         raise error(f"{BUSY}\nCompile with `TORCH_USE_CUDA_DSA` to enable device-side assertions.")
 
-    monkeypatch.setattr(_self_check, "_trusting", False)
+    monkeypatch.setattr(_gpu_check, "_trusting", False)
     monkeypatch.setattr(self_check, "_rule" if opens else "_open", fail)
     assert self_check.main("cpu") == status
     assert capsys.readouterr().out == said.format(BUSY) + "\n"
@@ -95,7 +95,7 @@ def test_how_a_check_ends(script, expected, lasts, monkeypatch, tmp_path):
         program.write_text(f"#!/bin/sh\n{script}\n")
         program.chmod(stat.S_IRWXU)
     monkeypatch.setattr(sys, "executable", str(program))
-    found = _self_check.check("cuda:0", seconds=1)
+    found = _gpu_check.check("cuda:0", seconds=1)
     assert found.failure.startswith(expected) and bool(found.failure) == bool(expected) and found.lasts == lasts
 
 
@@ -107,10 +107,10 @@ def test_ranks_wait_for_one_check(unchecked, lasts):
     def check():
         begun.append(1)
         ready.wait(1)
-        return _self_check.Verdict("", "report", lasts)
+        return _gpu_check.Verdict("", "report", lasts)
 
     found = []
-    ranks = [threading.Thread(target=lambda: found.append(_self_check.remembered("x", check))) for _ in range(4)]
+    ranks = [threading.Thread(target=lambda: found.append(_gpu_check.remembered("x", check))) for _ in range(4)]
     for rank in ranks:
         rank.start()
     ready.set()
@@ -123,10 +123,10 @@ def test_what_is_kept_and_when_it_is_found_out_again(unchecked):
     verdicts = iter("0123456789")
 
     def ask(name="x", again=False, lasts=True):
-        return _self_check.remembered(name, lambda: _self_check.Verdict(next(verdicts), "", lasts), again).failure
+        return _gpu_check.remembered(name, lambda: _gpu_check.Verdict(next(verdicts), "", lasts), again).failure
 
     assert [ask(), ask(), ask("y"), ask(again=True), ask()] == ["0", "0", "1", "2", "2"]
-    (_self_check.folder() / "check-x.json").write_text('{"failure": ')
+    (_gpu_check.folder() / "check-x.json").write_text('{"failure": ')
     assert [ask(), ask()] == ["3", "3"]
     assert [ask("z", lasts=False), ask("z", lasts=False), ask("z"), ask("z")] == ["4", "5", "6", "6"]
     assert [ask("z", again=True, lasts=False), ask("z")] == ["7", "6"], "what was known is lost"
@@ -135,32 +135,32 @@ def test_what_is_kept_and_when_it_is_found_out_again(unchecked):
 def test_the_key_is_of_library_driver_torch_and_device(monkeypatch, tmp_path):
     library, device = tmp_path / "library.so", SimpleNamespace(name="H100", major=9, minor=0)
     driver = tmp_path / "version"
-    monkeypatch.setattr(_self_check, "_DRIVER", driver)
+    monkeypatch.setattr(_gpu_check, "_DRIVER", driver)
     monkeypatch.setattr(torch._C, "_cuda_getDriverVersion", lambda: 12080, raising=False)
     monkeypatch.setattr(_extension, "status", lambda: SimpleNamespace(libraries={"cuda": library}))
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda index: device)
     library.write_bytes(b"one")
-    keys = [_self_check.key(0)]
-    assert keys == [_self_check.key(1)]  # a device of the same kind
+    keys = [_gpu_check.key(0)]
+    assert keys == [_gpu_check.key(1)]  # a device of the same kind
     library.write_bytes(b"two")
-    keys.append(_self_check.key(0))
+    keys.append(_gpu_check.key(0))
     for name, value in (("name", "A100"), ("major", 8), ("minor", 6)):
         setattr(device, name, value)
-        keys.append(_self_check.key(0))
+        keys.append(_gpu_check.key(0))
     monkeypatch.setattr(torch, "__version__", "9.9")
-    keys.append(_self_check.key(0))
+    keys.append(_gpu_check.key(0))
     monkeypatch.setattr(torch._C, "_cuda_getDriverVersion", lambda: 13000)
-    keys.append(_self_check.key(0))
+    keys.append(_gpu_check.key(0))
     for version in ("570.86.15", "580.95.05"):
         driver.write_text(f"NVRM version: NVIDIA UNIX x86_64 Kernel Module  {version}")
-        keys.append(_self_check.key(0))
+        keys.append(_gpu_check.key(0))
     assert len(set(keys)) == len(keys) == 9
 
 
 @pytest.mark.needs("native", "cuda")
 def test_what_fails_its_check_is_not_used(unchecked, monkeypatch, caplog):
     """By rules, decoding, recurrences and row functions; one warning in all, and PyTorch computes."""
-    monkeypatch.setattr(_self_check, "check", lambda device: _self_check.Verdict(f"{device} is wrong", ""))
+    monkeypatch.setattr(_gpu_check, "check", lambda device: _gpu_check.Verdict(f"{device} is wrong", ""))
     x, phi = make("delta", 5, 5, dtype=HALF, d_value=16)
     x = {name: y.cuda() for name, y in x.items()}
     z, k, v = (x[name].float() for name in "qkv")
@@ -183,13 +183,13 @@ def test_what_fails_its_check_is_not_used(unchecked, monkeypatch, caplog):
 
 
 def test_one_warning_says_what_kept_a_check_from_being_done(unchecked, monkeypatch, caplog):
-    checks = iter([_self_check.Verdict(BUSY, "", lasts=False), _self_check.Verdict("", "")])
-    monkeypatch.setattr(_self_check, "check", lambda device: next(checks))
-    reasons = {_self_check.failure(0) for _ in range(3)}
-    assert [reasons, [record.levelname for record in caplog.records]] == [{_self_check.failure(0)}, ["WARNING"]]
+    checks = iter([_gpu_check.Verdict(BUSY, "", lasts=False), _gpu_check.Verdict("", "")])
+    monkeypatch.setattr(_gpu_check, "check", lambda device: next(checks))
+    reasons = {_gpu_check.failure(0) for _ in range(3)}
+    assert [reasons, [record.levelname for record in caplog.records]] == [{_gpu_check.failure(0)}, ["WARNING"]]
     assert f"could not be checked on device 0 ({BUSY}); run `fwp check` before the training" in caplog.text
-    _self_check.failure.cache_clear()  # as in the next process
-    assert _self_check.failure(0) == ""
+    _gpu_check.failure.cache_clear()  # as in the next process
+    assert _gpu_check.failure(0) == ""
 
 
 @pytest.mark.parametrize("value, loaded, reason", [

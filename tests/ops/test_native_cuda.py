@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from fwp_fairseq import _operator, _self_check
+from fwp_fairseq import _gpu_check, _operator
 from fwp_fairseq.ops import native
 from fwp_fairseq.ops.call import Call
 
@@ -16,7 +16,7 @@ def test_lengths_may_be_symbolic(monkeypatch):
         return [reason] if (reason := _operator.refusal("cuda_refusal", 0, *sizes)) else []
 
     monkeypatch.setattr(native.KERNEL, "refused", refused)
-    monkeypatch.setattr(_self_check, "failure", lambda index: "")
+    monkeypatch.setattr(_gpu_check, "failure", lambda index: "")
     asked = []
 
     def refusal(*sizes):
