@@ -23,7 +23,6 @@ samples count too.
 """
 
 import argparse
-import os
 import re
 import signal
 import sys
@@ -31,7 +30,7 @@ from unittest import mock
 
 from .bleu_tokenizer import make_metric, tokenizer_of
 from .errors import CommandError, UsageError, refuse_below
-from .significance import paired
+from .significance import check_seed, paired
 
 _THEIRS = re.compile(r"metrics|confidence|width|(bleu|chrf|ter|confidence|paired)_.*")
 _MEANING = """
@@ -115,9 +114,7 @@ def _check(args) -> None:
     refuse_below(args, 2, "--confidence-n")
     args.smooth_value = args.bleu_smooth_value  # sacreBLEU's name for it
     refuse_below(args, 0, "--smooth-value")
-    seed = os.environ.get("SACREBLEU_SEED", "none")
-    if seed.lower() != "none" and not seed.isdecimal():
-        raise UsageError(f"SACREBLEU_SEED {seed}: expected none or a whole number, 0 or more")
+    check_seed()
     if args.paired_bs and args.paired_ar:
         raise UsageError("--paired-bs and --paired-ar: expected one of them")
 

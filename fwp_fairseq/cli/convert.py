@@ -33,7 +33,7 @@ from ..options import OPTIONS, SITES, SiteOptions
 from ..text import printable
 from . import archs
 from .checkpoint import drop_training_state, load, refuse_output, save
-from .errors import CommandError
+from .errors import CommandError, UsageError
 from .parameters import complete, refuse_not_finite
 from .plugin import import_plugin
 from .training_flags import training_flags
@@ -297,6 +297,8 @@ def convert(state: dict, args) -> tuple[dict, list[str], list[str]]:
 
 
 def run(args) -> int:
+    if not 0 <= args.seed < 2**64:
+        raise UsageError(f"--seed {args.seed}: expected a whole number from 0 to 2^64 - 1")
     refuse_output(args.output, [args.input])
     if args.flags_json is not None:
         refuse_output(args.flags_json, [args.input, args.output], "--flags-json")

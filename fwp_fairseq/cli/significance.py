@@ -1,9 +1,12 @@
 """Paired tests of translations, by sacreBLEU."""
 
+import os
 from functools import partial
 from unittest import mock
 
 import numpy as np
+
+from .errors import UsageError
 
 _ROUNDING = 1e-6  # of scores from 0 to 100, whose sums are taken in another order for each sample
 _ERRORS = 3  # standard errors of a mean, within which equal differences from it can be ties
@@ -23,6 +26,13 @@ def _p_value(differences: np.ndarray, observed: float, centred: bool) -> float:
         error = _ERRORS * differences.std() / len(differences) ** 0.5
         at_least |= (copies[sample_of] > 1) & (differences >= observed - error)
     return (np.sum(at_least).item() + 1) / (len(differences) + 1)
+
+
+def check_seed() -> None:
+    """Raises UsageError if sacreBLEU cannot read its seed."""
+    seed = os.environ.get("SACREBLEU_SEED", "none")
+    if seed.lower() != "none" and not seed.isdecimal():
+        raise UsageError(f"SACREBLEU_SEED {seed}: expected none or a whole number, 0 or more")
 
 
 def paired(systems: dict[str, list[str]], references: list[str], metrics: dict, kind: str, samples: int, jobs: int = 1):

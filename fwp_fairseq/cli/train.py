@@ -34,6 +34,7 @@ from .paragraphs import add_passage
 from .plugin import FOLDER, import_plugin
 from .prepared import Prepared, vocabulary_of
 from .recipe import SETTINGS, Recipe
+from .significance import check_seed
 from .training import Training, left_of, lengths_of
 
 # The flags of fairseq-train that the steps after the training rely on.
@@ -103,6 +104,8 @@ def _check(args) -> None:
         )
     if args.finetune_from and (other := [n for n in ("arch", "vocabulary", "baseline") if getattr(args, n)]):
         raise UsageError(f"--finetune-from and --{other[0]}: the checkpoint has its own model and pieces")
+    if args.baseline:
+        check_seed()  # the comparison at the end needs it
     lengths_of(args.flags)
     for flag, folder in (("--out", args.out), ("--data", args.data or args.out)):
         try:

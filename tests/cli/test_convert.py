@@ -324,6 +324,12 @@ def test_what_cannot_be_is_refused(save, refused, tmp_path, options, flags, name
     assert not (tmp_path / "out.pt").exists()
 
 
+@pytest.mark.parametrize("seed", [-1, 2**64])
+def test_seeds_that_torch_cannot_use_are_refused(save, refused, tmp_path, seed):
+    words = "--input", save("fwp_transformer_tiny"), "--output", tmp_path / "out.pt", "--seed", seed
+    assert f"--seed {seed}: expected a whole number from 0" in refused(2, "convert", *words)
+
+
 HYBRID = {
     "fwp_feature_map": "softmax",
     "fwp_encoder": "elu,update-rule=delta,passes=both-ways",

@@ -154,6 +154,13 @@ def test_what_is_refused(texts, capsys, monkeypatch, words, said):
     assert said in capsys.readouterr().err and not (texts / "x").exists() and not (texts / "my").exists()
 
 
+def test_a_seed_that_sacrebleu_cannot_use_is_refused_before_the_trainings(texts, capsys, monkeypatch):
+    monkeypatch.setenv("SACREBLEU_SEED", "x")
+    words = ["--texts", str(texts), "--source", "en", "--target", "de", "--out", str(texts / "x"), "--baseline"]
+    assert main(["train", *words]) == 2
+    assert "SACREBLEU_SEED x: expected none" in capsys.readouterr().err and not (texts / "x").exists()
+
+
 def test_settings_fit_the_size():
     small, large = Recipe(33_000, [20, 3000], 45_000), Recipe(4_000_000, [20, 1500], 6_000_000)
     flags = small.flags(None, None)
