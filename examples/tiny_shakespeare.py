@@ -28,7 +28,7 @@ from torch import Tensor  # noqa: E402
 from fwp_fairseq.files import write_atomically  # noqa: E402
 from fwp_fairseq.layers import FastWeightDecoder  # noqa: E402
 from fwp_fairseq.tables.plot import Plot, Series, draw  # noqa: E402
-from scripts.common.folder import RecipeError  # noqa: E402
+from scripts.common.errors import RecipeError  # noqa: E402
 from scripts.data.sources import provide  # noqa: E402
 from scripts.experiments.language_models.data import TINY_SHAKESPEARE  # noqa: E402
 

@@ -3,7 +3,7 @@
 from fwp_fairseq.cli.bleu_tokenizer import bleu_metric
 from fwp_fairseq.cli.significance import paired
 
-from .process import RecipeError
+from .errors import RecipeError
 
 _SAMPLES = 1000
 

@@ -13,7 +13,7 @@ from fwp_fairseq.text import duration
 
 from . import process
 from .commands import printed
-from .process import RecipeError
+from .errors import RecipeError
 
 
 def content(path: Path) -> str:

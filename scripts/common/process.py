@@ -14,12 +14,9 @@ from typing import NamedTuple
 from fwp_fairseq.cli.processes import die_with_parent, environment
 
 from .commands import ROOT, as_run, printed
+from .errors import RecipeError
 
 TAIL, WIDTH = 30, 300  # lines and columns shown on failure; fairseq prints its whole configuration as one line
-
-
-class RecipeError(Exception):
-    """Ends an experiment; the message is for the user."""
 
 
 class Usage(NamedTuple):

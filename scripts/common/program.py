@@ -10,7 +10,7 @@ from fwp_fairseq.cli.errors import CommandError
 from fwp_fairseq.files import reason
 
 from . import process
-from .process import RecipeError
+from .errors import RecipeError
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 

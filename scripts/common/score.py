@@ -5,7 +5,7 @@ import math
 from pathlib import Path
 
 from . import process
-from .folder import RecipeError
+from .errors import RecipeError
 
 
 def bleu(command: list[str], log: Path, **options) -> list[dict]:

@@ -9,7 +9,7 @@ from fwp_fairseq.cli.progress import Progress, parse
 from fwp_fairseq.cli.training import lengths_of
 
 from . import process
-from .process import RecipeError
+from .errors import RecipeError
 
 _PARAMETERS = re.compile(r"num\. (?:shared )?model params: ([\d,]+)")
 

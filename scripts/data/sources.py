@@ -10,7 +10,7 @@ from http.client import HTTPException
 from pathlib import Path
 
 from fwp_fairseq.files import write_atomically
-from scripts.common.folder import RecipeError
+from scripts.common.errors import RecipeError
 
 ROOT = Path(__file__).resolve().parents[2]
 DEFAULT_DATA = "../shared/data"

@@ -8,7 +8,7 @@ import subprocess
 
 import pytest
 
-from scripts.common.folder import RecipeError
+from scripts.common.errors import RecipeError
 from scripts.common.runner.run import Run
 from scripts.experiments.documents import corpus, evaluation, extract, manuals
 from scripts.experiments.documents.corpus import Paragraph, passages, text_of

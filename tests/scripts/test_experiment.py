@@ -7,7 +7,7 @@ import types
 import pytest
 
 from scripts.common import records
-from scripts.common.folder import RecipeError
+from scripts.common.errors import RecipeError
 from scripts.common.runner import gpus, parallel, reproduction
 from scripts.experiments.bleu_vs_d_dot import recipe
 

@@ -5,7 +5,8 @@ import threading
 
 import pytest
 
-from scripts.common.folder import Folder, RecipeError
+from scripts.common.errors import RecipeError
+from scripts.common.folder import Folder
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ import pytest
 
 from scripts.common import records
 from scripts.common.commands import flags_of
-from scripts.common.folder import RecipeError
+from scripts.common.errors import RecipeError
 from scripts.common.runner import reproduction
 from scripts.data import sources
 from scripts.experiments.language_models import commands, data, presets, recipe

@@ -5,7 +5,7 @@ import hashlib
 
 import pytest
 
-from scripts.common.process import RecipeError
+from scripts.common.errors import RecipeError
 from scripts.data.sources import Source, provide
 
 TEXT = "".join(f"line {n}\n" for n in range(5000)).encode()

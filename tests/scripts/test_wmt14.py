@@ -8,7 +8,7 @@ import pytest
 from sacrebleu.dataset import DATASETS
 
 from scripts.common.commands import flags_of
-from scripts.common.folder import RecipeError
+from scripts.common.errors import RecipeError
 from scripts.experiments.bleu_vs_d_dot import presets, wmt14
 from scripts.translation import commands
 from tests.scripts.test_bleu_vs_d_dot import run_of

@@ -2,7 +2,7 @@
 
 import os
 
-from ..folder import RecipeError
+from ..errors import RecipeError
 from .call import Call
 
 Gpus = tuple[int | str, ...]  # by number or by name; none for the CPU

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from ..commands import PLUGIN, flags_of, words_of
-from ..folder import RecipeError
+from ..errors import RecipeError
 from .preset import Preset
 
 

@@ -16,8 +16,8 @@ from fwp_fairseq.cli.pieces import learn
 from fwp_fairseq.cli.processes import cores
 from fwp_fairseq.files import replaced, write_atomically
 from scripts.common.commands import binarising
+from scripts.common.errors import RecipeError
 from scripts.common.folder import Folder
-from scripts.common.process import RecipeError
 from scripts.data import sources
 from scripts.data.corpus import SENTENCEPIECE
 

@@ -11,7 +11,8 @@ from fwp_fairseq.files import refuse_interpreted, write_atomically
 from scripts.common import program, score
 from scripts.common.arguments import Parser
 from scripts.common.commands import words_of
-from scripts.common.folder import RecipeError, content
+from scripts.common.errors import RecipeError
+from scripts.common.folder import content
 from scripts.common.runner.call import Call
 from scripts.common.runner.experiment import Experiment
 from scripts.common.runner.work import Work

@@ -11,7 +11,8 @@ from fwp_fairseq.cli.paragraphs import filled, lines_of
 from fwp_fairseq.cli.pieces import learn
 from fwp_fairseq.files import write_atomically
 from scripts.common.commands import binarising
-from scripts.common.folder import Folder, RecipeError
+from scripts.common.errors import RecipeError
+from scripts.common.folder import Folder
 from scripts.common.runner.call import Call
 from scripts.data.corpus import SENTENCEPIECE
 from scripts.data.sources import folder, unpacked

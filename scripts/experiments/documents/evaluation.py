@@ -16,7 +16,8 @@ from fwp_fairseq.files import write_atomically
 from fwp_fairseq.kinds import Attention
 from scripts.common import bootstrap, process
 from scripts.common.commands import DIRECTION, PLUGIN, words_of
-from scripts.common.folder import Folder, RecipeError, content
+from scripts.common.errors import RecipeError
+from scripts.common.folder import Folder, content
 from scripts.common.runner.run import Run
 from scripts.common.runner.work import Work
 from scripts.data.corpus import SENTENCEPIECE

@@ -17,7 +17,7 @@ from pathlib import Path
 from fwp_fairseq.files import write_atomically
 from scripts.common import program
 from scripts.common.arguments import Parser
-from scripts.common.process import RecipeError
+from scripts.common.errors import RecipeError
 
 from .corpus import Paragraph, without_tests
 from .manuals import manual_paragraphs

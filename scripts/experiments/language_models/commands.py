@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from scripts.common.commands import USER_DIR, device, flags_of, words_of
-from scripts.common.folder import RecipeError
+from scripts.common.errors import RecipeError
 from scripts.common.runner.gpus import Gpus
 from scripts.common.runner.run import Run, settings
 

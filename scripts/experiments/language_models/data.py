@@ -6,7 +6,8 @@ from pathlib import Path
 from fwp_fairseq.cli.processes import cores
 from fwp_fairseq.files import write_atomically
 from scripts.common.commands import words_of
-from scripts.common.folder import Folder, RecipeError
+from scripts.common.errors import RecipeError
+from scripts.common.folder import Folder
 from scripts.data import sources
 
 SPLITS = ("train", "valid", "test")

@@ -5,7 +5,7 @@ import math
 
 from fwp_fairseq.text import duration
 from scripts.common.commands import as_run
-from scripts.common.folder import RecipeError
+from scripts.common.errors import RecipeError
 from scripts.common.runner.call import Call
 from scripts.common.runner.experiment import Experiment
 from scripts.common.runner.gpus import Gpus
