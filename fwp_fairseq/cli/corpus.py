@@ -48,6 +48,9 @@ class Corpus:
     without_text: dict[str, int] = field(default_factory=dict)  # pairs of each part of which one side is empty
 
     def __post_init__(self):
+        for flag, language in zip(("--source", "--target"), self.languages, strict=True):
+            if not language or language.startswith("-") or "/" in language:
+                raise UsageError(f"{flag} {language!r}: expected the suffix of a file, such as en")
         if self.languages[0] == self.languages[1]:
             raise UsageError(f"--source and --target are both {self.languages[0]}, expected two languages")
         _ = self.pairs  # so that what is wrong with the texts is said before anything is made of them
