@@ -184,7 +184,7 @@ def _trainings(args, prepared: Prepared, out: Path, beginning) -> list[Training]
     """Says what is trained and why, and returns the trainings, first the one that is asked for."""
     import torch
 
-    from .training_flags import training_flags
+    from .training_flags import training_flags, unfitting
     from .trial import seconds_per_update, without
 
     corpus = prepared.corpus
@@ -204,9 +204,9 @@ def _trainings(args, prepared: Prepared, out: Path, beginning) -> list[Training]
             *model, *(word for pair in chosen.items() for word in pair), *SETTINGS,
             *(["--stop-time-hours", args.minutes / 60] if args.minutes else []),
             *(recipe.intervals(max_update) if args.minutes and max_update else []),
-            *("--save-dir", folder / "checkpoints", "--log-format", "json", "--log-interval", 20), *cpu, *flags,
+            *("--save-dir", folder / "checkpoints", "--log-format", "json", "--log-interval", 20), *cpu,
         ]  # fmt: skip
-        return [str(word) for word in parts]
+        return [*without(map(str, parts), unfitting(flags)), *flags]
 
     model = []
     if beginning is not None:
@@ -251,6 +251,8 @@ def expected_time(seconds: float, updates: int, left: list[int], now: datetime) 
 def _say_plan(args, prepared: Prepared, recipe: Recipe, lengths, model: list[str], attention: list[str]) -> None:
     """Says what was chosen and why, and which lines are left out; refuses parts of which no line is left."""
     corpus, positions = prepared.corpus, min(lengths.max_source_positions, lengths.max_target_positions)
+    is_truncated = "--truncate-source" in args.flags  # sources of any length are cut to the limit
+    positions = lengths.max_target_positions if is_truncated else positions
     counts = {part: len(pairs) for part, pairs in corpus.pairs.items()}
     arch = args.arch or (model[1] if model else recipe.arch())
     why = "that of --finetune-from" if model else "asked for" if args.arch else "for so many words"
@@ -269,7 +271,7 @@ def _say_plan(args, prepared: Prepared, recipe: Recipe, lengths, model: list[str
             say(f"  {what}: {count:,} of the pairs of {part}, with no text on one side")
     flags = "--max-source-positions N --max-target-positions N --max-tokens N after --"
     for part, use in (("train", "to train on"), ("valid", "to validate on")):
-        sizes = prepared.lengths(part)
+        sizes = prepared.sides(part)[1] if is_truncated else prepared.lengths(part)
         fitting = [size for size in sizes if size <= positions]
         if not fitting:
             raise CommandError(

@@ -6,8 +6,10 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from fairseq import options
 
 from fwp_fairseq.cli import commands
+from fwp_fairseq.cli.errors import CommandError
 from fwp_fairseq.cli.plugin import import_plugin
 from fwp_fairseq.cli.recipe import Recipe
 from fwp_fairseq.cli.train import _trainings, add_arguments, expected_time
@@ -41,7 +43,7 @@ def test_the_time_of_all_trainings_and_its_end_are_said(updates, left, said):
     assert said in expected_time(0.5, updates, left, datetime(2026, 3, 1, 23, 30))
 
 
-def arguments_of_a_baseline(tmp_path, minutes):
+def arguments_of_a_baseline(tmp_path, minutes, flags=()):
     """Returns what `_trainings` gets for a training of so few updates that the time of one is not measured."""
     import_plugin()
     parser = argparse.ArgumentParser()
@@ -52,7 +54,34 @@ def arguments_of_a_baseline(tmp_path, minutes):
     prepared = SimpleNamespace(
         corpus=corpus, folder=tmp_path, pieces=9, sides=lambda _: ([5], [5]), lengths=lambda _: [5]
     )
-    return parser.parse_args([*words, "--", "--max-update", "30"]), prepared
+    return parser.parse_args([*words, "--", "--max-update", "30", *flags]), prepared
+
+
+CHOICES = {
+    "--optimizer": ("--adam-betas", {"adam": True, "adafactor": False, "sgd": False}),
+    "--criterion": ("--label-smoothing", {"label_smoothed_cross_entropy": True, "cross_entropy": False}),
+    "--lr-scheduler": ("--warmup-updates", {"cosine": True, "tri_stage": False, "pass_through": False}),
+}
+
+
+@pytest.mark.parametrize(
+    "choice, name, setting, has",
+    [(choice, name, setting, has) for choice, (setting, names) in CHOICES.items() for name, has in names.items()],
+)
+def test_what_the_user_chooses_gets_no_settings_of_another_choice(tmp_path, choice, name, setting, has):
+    args, prepared = arguments_of_a_baseline(tmp_path, [], [f"{choice}={name}"])
+    words = _trainings(args, prepared, tmp_path, None)[0].words
+    unknown = options.parse_args_and_arch(options.get_training_parser(), words[3:], parse_known=True)[1]
+    assert unknown == [] and (setting in words) == has
+
+
+def test_sources_that_are_truncated_may_be_of_any_length(tmp_path):
+    args, prepared = arguments_of_a_baseline(tmp_path, [], ["--max-source-positions", "9"])
+    prepared.sides, prepared.lengths = lambda _: ([50], [5]), lambda _: [50]
+    with pytest.raises(CommandError, match="all 1 lines to train on"):
+        _trainings(args, prepared, tmp_path, None)
+    args.flags.append("--truncate-source")
+    assert _trainings(args, prepared, tmp_path, None)
 
 
 @pytest.mark.parametrize("minutes", [[], ["--minutes", "5"]])
