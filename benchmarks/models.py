@@ -14,7 +14,7 @@ from fairseq.utils import move_to_cuda
 
 import fwp_fairseq.models.architectures  # noqa: F401  (registers the names)
 from fwp_fairseq.kinds import HYBRID, Attention
-from fwp_fairseq.options import SITES, SiteOptions
+from fwp_fairseq.options import TRANSLATION_SITES, SiteOptions
 
 from . import corpus
 
@@ -87,7 +87,7 @@ def _kinds(row: str) -> dict[str, str]:
     """Returns the kind of each site."""
     if row.startswith("hybrid"):
         return HYBRID
-    return dict.fromkeys(SITES, "softmax" if row in _ENGINES else row.partition(" ")[0])
+    return dict.fromkeys(TRANSLATION_SITES, "softmax" if row in _ENGINES else row.partition(" ")[0])
 
 
 def _options(row: str) -> SiteOptions:
@@ -102,7 +102,7 @@ def possible_d_dot(row: str, d_key: int) -> int | None:
     return None if options.d_dot is None else -(-options.d_dot // step) * step
 
 
-def attention_flags(row: str, d_key: int, sites: Iterable[str] = SITES) -> list[object]:
+def attention_flags(row: str, d_key: int, sites: Iterable[str] = TRANSLATION_SITES) -> list[object]:
     """fairseq-train's flags for the row's attention with heads of this width; none for fairseq's own."""
     if _options(row).is_softmax:
         return []

@@ -8,7 +8,7 @@ from fairseq.dataclass import ChoiceEnum, FairseqDataclass
 from .contradictions import contradiction
 from .feature_maps import FEATURE_MAPS, parameter_for
 from .kinds import KINDS, Attention, hyphens
-from .options import OPTIONS, SITES, Option, SiteOptions
+from .options import OPTIONS, SITES, TRANSLATION_SITES, Option, SiteOptions
 
 _COMMON = {name: option for name, option in OPTIONS.items() if option.is_common}
 
@@ -39,7 +39,7 @@ def _config(name: str, sites: tuple[str, ...]) -> type:
 
 
 # The attention flags of translation models: flags for all sites, and one flag for each site.
-FastWeightConfig = _config("FastWeightConfig", tuple(SITES))
+FastWeightConfig = _config("FastWeightConfig", TRANSLATION_SITES)
 # The attention flags of language models, which have one site.
 DecoderOnlyConfig = _config("DecoderOnlyConfig", ("decoder",))
 

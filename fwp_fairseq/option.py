@@ -9,6 +9,7 @@ from .feature_maps import FeatureMap, RandomFeatures, build_feature_map, width_f
 
 # The attention sites of a Transformer, with their names in help texts.
 SITES = {"encoder": "encoder self-attention", "decoder": "decoder self-attention", "cross": "cross-attention"}
+TRANSLATION_SITES = tuple(SITES)
 # The largest beta of each range; the smallest is 0.
 BETA_RANGES = {"0-1": 1, "0-2": 2}
 # For each normaliser, (normalize_features, normalize_output) of the operator. With l2, features are normalised to

@@ -10,9 +10,9 @@ from dataclasses import dataclass, field, make_dataclass
 
 from .feature_maps import FEATURE_MAPS
 from .memories import MEMORIES, Matrix, Memory, every_row
-from .option import BETA_RANGES, NORMALIZERS, SITES, USUAL_NORMALIZERS, Option, Options
+from .option import BETA_RANGES, NORMALIZERS, SITES, TRANSLATION_SITES, USUAL_NORMALIZERS, Option, Options
 
-__all__ = ["BETA_RANGES", "MAPS", "NORMALIZERS", "OPTIONS", "SITES", "Option", "SiteOptions"]
+__all__ = ["BETA_RANGES", "MAPS", "NORMALIZERS", "OPTIONS", "SITES", "TRANSLATION_SITES", "Option", "SiteOptions"]
 
 # The identity map is for callers that compute features themselves, and is useless as a flag.
 MAPS = {name: cls for name, cls in FEATURE_MAPS.items() if name != "identity"}

@@ -5,9 +5,9 @@ site (``fwp_encoder``).
 """
 
 from .kinds import Attention
-from .options import OPTIONS, SITES, SiteOptions
+from .options import OPTIONS, TRANSLATION_SITES, SiteOptions
 
-_OLD = {f"fwp_{site}_{name}": (site, name) for site in SITES for name in OPTIONS}
+_OLD = {f"fwp_{site}_{name}": (site, name) for site in TRANSLATION_SITES for name in OPTIONS}
 _COMMON = {f"fwp_{name}": name for name, option in OPTIONS.items() if option.is_common and option.per_site}
 
 
@@ -23,7 +23,7 @@ def upgraded(model: dict) -> dict:
     kept = {name: value for name, value in model.items() if name not in _OLD}
     common = {option: model[name] for name, option in _COMMON.items() if model.get(name) is not None}
     sites: dict[str, str | None] = {}
-    for site in SITES if "encoder_layers" in model else ("decoder",):
+    for site in TRANSLATION_SITES if "encoder_layers" in model else ("decoder",):
         flags = {name: model.get(flag) for flag, (place, name) in _OLD.items() if place == site}
         # An option of one site had its default in place of None.
         own = {n: x for n, x in flags.items() if x is not None and (OPTIONS[n].is_common or x != OPTIONS[n].default)}

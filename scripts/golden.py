@@ -19,7 +19,7 @@ import tempfile
 from pathlib import Path
 
 from fwp_fairseq.kinds import HYBRID, KINDS, Attention
-from fwp_fairseq.options import OPTIONS, SITES
+from fwp_fairseq.options import OPTIONS, TRANSLATION_SITES
 from scripts.common.commands import site_flags, words_of
 from scripts.data import multi30k
 
@@ -41,7 +41,9 @@ def _case(kind: str) -> dict[str, str]:
     """Returns a kind at all sites that can have it, and softmax attention at the others."""
     options = Attention.parse(kind).options()
     chosen = [name for name, option in OPTIONS.items() if getattr(options, name) != option.default]
-    return {site: kind if all(site in OPTIONS[name].sites for name in chosen) else "softmax" for site in SITES}
+    return {
+        site: kind if all(site in OPTIONS[name].sites for name in chosen) else "softmax" for site in TRANSLATION_SITES
+    }
 
 
 # Name to the kind of attention at each site.

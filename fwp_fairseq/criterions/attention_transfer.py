@@ -9,7 +9,7 @@ from fairseq.logging import metrics
 from torch import Tensor, nn
 
 from ..modules.attention_transfer import AttentionTransfer
-from ..options import SITES
+from ..options import TRANSLATION_SITES
 
 logger = logging.getLogger(__name__)
 
@@ -41,7 +41,7 @@ class AttentionTransferCriterion(FairseqCriterion):
                 "expected --task language_modeling"
             )
         encoder, decoder = inputs["src_tokens"], inputs.get("prev_output_tokens", inputs["src_tokens"])
-        pads = {site: (encoder if site == "encoder" else decoder).eq(self.padding_idx) for site in SITES}
+        pads = {site: (encoder if site == "encoder" else decoder).eq(self.padding_idx) for site in TRANSLATION_SITES}
         with AttentionTransfer(model).compared(pads) as distances:
             model(**inputs, features_only=True)
         sums = {site: torch.stack([distance.sum() for distance in layers]).sum() for site, layers in distances.items()}
@@ -71,7 +71,7 @@ class AttentionTransferCriterion(FairseqCriterion):
             return sum(log.get(name, 0) for log in logging_outputs)
 
         metrics.log_scalar("loss", total("loss") / total("sample_size"), total("sample_size"), round=4)
-        for site in SITES:
+        for site in TRANSLATION_SITES:
             if queries := total(f"queries_{site}"):
                 metrics.log_scalar(f"loss_{site}", total(f"loss_{site}") / queries, queries, round=4)
 

@@ -5,7 +5,7 @@ from fairseq.models.transformer import transformer_legacy as vanilla
 
 from ..config import absent_sites, site_attention, with_common
 from ..kinds import HYBRID, Attention
-from ..options import SITES
+from ..options import TRANSLATION_SITES
 from .fwp_transformer import FwpTransformer  # noqa: F401  (registers the model)
 
 
@@ -73,5 +73,5 @@ for _name, _attention in {
     "dpfp": "dpfp,d-dot=256",
     "delta": "dpfp,d-dot=256,update-rule=delta",
 }.items():
-    _sites = dict.fromkeys(SITES, _attention)
+    _sites = dict.fromkeys(TRANSLATION_SITES, _attention)
     _register(f"{_name}_transformer_wmt_en_de_big", vanilla.transformer_vaswani_wmt_en_de_big, sites=_sites)

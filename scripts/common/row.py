@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 
 from fwp_fairseq.kinds import Attention
-from fwp_fairseq.options import SITES
+from fwp_fairseq.options import TRANSLATION_SITES
 
 from .commands import site_flags
 from .renamed import row_name
@@ -41,5 +41,5 @@ def attention_fields(kind: str, d_key: int) -> dict:
 
 def everywhere(kind: str, d_key: int) -> Row:
     """Returns the row with one kind of attention at all sites."""
-    kinds = dict.fromkeys(SITES, kind)
+    kinds = dict.fromkeys(TRANSLATION_SITES, kind)
     return Row(row_name(kinds.values()), kinds, recorded=attention_fields(kind, d_key))

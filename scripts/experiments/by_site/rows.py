@@ -3,7 +3,7 @@
 from itertools import product
 
 from fwp_fairseq.kinds import HYBRID
-from fwp_fairseq.options import SITES
+from fwp_fairseq.options import TRANSLATION_SITES
 from scripts.common.renamed import row_name
 from scripts.common.row import Row
 
@@ -18,7 +18,7 @@ DPFP_DELTA, FAVOR_FIXED = f"{DPFP},update-rule=delta", f"{FAVOR},directions=fixe
 def _row(*kinds: str, heads: int = 2, dropout: float = 0.1) -> Row:
     """Returns the row with these kinds of attention in the encoder, the decoder and cross-attention, in this order."""
     others = [f"{heads}-heads"] * (heads != 2) + ["no-dropout"] * (not dropout)
-    sites = dict(zip(SITES, kinds, strict=True))
+    sites = dict(zip(TRANSLATION_SITES, kinds, strict=True))
     more = {"--dropout": dropout} | {f"--{part}-attention-heads": heads for part in ("encoder", "decoder")}
     # The fields of one attention are empty.
     fields = dict.fromkeys(("feature_map", "update_rule", "normalizer", "d_dot"))

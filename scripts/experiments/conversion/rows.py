@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field, replace
 
-from fwp_fairseq.options import SITES
+from fwp_fairseq.options import TRANSLATION_SITES
 from scripts.common.row import Row
 from scripts.common.runner.preset import Preset
 from scripts.translation.preset import TINY
@@ -29,7 +29,7 @@ class ConversionRow(Row):
 
 def _at(*sites: str, kind: str = HEDGEHOG) -> dict[str, str]:
     """This kind at some sites, and softmax attention at the others."""
-    return {site: kind if site in sites else "softmax" for site in SITES}
+    return {site: kind if site in sites else "softmax" for site in TRANSLATION_SITES}
 
 
 WINDOW = ConversionRow("window", _at("decoder", kind=f"{HEDGEHOG},window=8"), control=True)
@@ -39,13 +39,13 @@ ROWS = (
     ConversionRow("decoder", _at("decoder"), transfer=150),
     ConversionRow("decoder-and-encoder", _at("encoder", "decoder"), transfer=150),
     ConversionRow("decoder-and-cross", _at("decoder", "cross"), transfer=150),
-    ConversionRow("hedgehog", _at(*SITES), transfer=150, control=True),
-    ConversionRow("dpfp", _at(*SITES, kind="dpfp,d-dot=256"), updates=400),
+    ConversionRow("hedgehog", _at(*TRANSLATION_SITES), transfer=150, control=True),
+    ConversionRow("dpfp", _at(*TRANSLATION_SITES, kind="dpfp,d-dot=256"), updates=400),
 )
 # Without a training of the maps, for as many updates of the preset `multi30k` in all.
 AT_ONCE = (
     ConversionRow("decoder-at-once", _at("decoder"), updates=410),
-    ConversionRow("at-once", _at(*SITES), updates=410),
+    ConversionRow("at-once", _at(*TRANSLATION_SITES), updates=410),
 )
 
 

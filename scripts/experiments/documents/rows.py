@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from fwp_fairseq.kinds import HYBRID
-from fwp_fairseq.options import SITES
+from fwp_fairseq.options import TRANSLATION_SITES
 from scripts.common.row import Row
 
 ROTARY = "softmax-rotary"
@@ -12,12 +12,12 @@ BOTH_WAYS, NO_NORM, CONVOLUTIONS = ",passes=both-ways", ",output-norm=none", ",c
 
 def _row(name: str, *kinds: str) -> Row:
     """Returns the row with these kinds of attention in the encoder, the decoder and cross-attention, in this order."""
-    return Row(name, dict(zip(SITES, kinds, strict=True)))
+    return Row(name, dict(zip(TRANSLATION_SITES, kinds, strict=True)))
 
 
 def _softmax(name: str, **more) -> Row:
     flags = {f"--{flag.replace('_', '-')}": value for flag, value in more.items()}
-    return Row(name, dict.fromkeys(SITES, "softmax"), flags)
+    return Row(name, dict.fromkeys(TRANSLATION_SITES, "softmax"), flags)
 
 
 _BASELINE = _softmax("softmax")

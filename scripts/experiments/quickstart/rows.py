@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from fwp_fairseq.options import SITES
+from fwp_fairseq.options import TRANSLATION_SITES
 from scripts.common.row import Row
 from scripts.translation.preset import SMOKE_DECODING, TINY
 
@@ -12,7 +12,7 @@ def _row(name: str, arch: str, feature_map: str, update_rule: str | None, kinds:
     return Row(name, kinds, {"--arch": arch}, fields | {"variant": name, "arch": arch})
 
 
-BASELINE = _row("baseline", TINY.model["--arch"], "softmax", None, dict.fromkeys(SITES, "softmax"))
+BASELINE = _row("baseline", TINY.model["--arch"], "softmax", None, dict.fromkeys(TRANSLATION_SITES, "softmax"))
 HYBRID = _row("hybrid", "fwp_transformer_tiny_hybrid", "elu", "delta", {})
 
 QUICKSTART = replace(TINY, rows=(BASELINE, HYBRID))
