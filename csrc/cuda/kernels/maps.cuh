@@ -141,6 +141,7 @@ template <int ROWS, bool DPFP> struct Slabs : Head, Fragments {
       }
     }
   }
+  // The largest magnitude of a feature of a monotonic map.
   FWP_DEVICE float largest_feature() const {
     float up = -3e38f, down = up, y[8];
     FWP_ROLLED (int s = 0; s < slabs(); ++s) {
@@ -151,7 +152,8 @@ template <int ROWS, bool DPFP> struct Slabs : Head, Fragments {
       }
       sync_block();
     }
-    return c.map == Map::identity ? larger(up, down) : function_of(c.map, up);
+    up = function_of(c.map, up), down = function_of(c.map, -down);
+    return larger(larger(up, -up), larger(down, -down));
   }
 
   FWP_DEVICE int slabs() const { return DPFP ? (parts + 1) >> 1 : round_up(c.d_key, chunk) / chunk; }
