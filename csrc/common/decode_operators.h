@@ -114,7 +114,7 @@ Tensor decode(const Tensor& q, const OptionalTensor& k, const OptionalTensor& v,
   TORCH_CHECK_VALUE(
       writes == v.has_value() && (writes && takes_beta(block.rule)) == beta.has_value() &&
           (writes && takes_alpha(block.rule)) == alpha.has_value(),
-      op, ": expected both k and v or neither; with them beta, for every rule but sum; and alpha, for gated_delta");
+      op, ": expected both k and v or neither, and with them the gates of the rule, beta or alpha, and no others");
   const int64_t R = q.size(0), T = q.size(1), H = block.heads, d_key = q.size(3);
   Tensor out;
   Device::decode(block, writes, q, [&](Fields& f, auto& c) {

@@ -42,7 +42,7 @@ constexpr bool elementwise(Map map) {
 struct Width {
   bool possible;  // true if the map can have this number of features
   std::int64_t nu, m;  // number of offsets of DPFP, else 0; number of rows of FAVOR+'s projection, else 0
-  std::int64_t d_cached;  // width of a cached key in decoding: of its features, or of the key itself if nu > 0
+  std::int64_t d_cached;  // width of what decoding keeps of a key: its features or, as DPFP, the key itself
 };
 
 // Called once for each call of an operator; nothing else converts d_dot to nu or m.
