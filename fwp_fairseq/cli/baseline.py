@@ -6,18 +6,22 @@ from ..checkpoint_content import section
 from ..text import printable
 from .errors import UsageError
 
+_ROTARY = "softmax-rotary"
 # The flags of each baseline, beside --fwp-feature-map softmax.
-BASELINES = {
-    "softmax": [],
-    "softmax-rotary": ["--fwp-encoder", "softmax-rotary", "--fwp-decoder", "softmax-rotary"],
-}
+BASELINES = {"softmax": [], _ROTARY: ["--fwp-encoder", _ROTARY, "--fwp-decoder", _ROTARY]}
+# Beside the hybrid for passages, this baseline has the hybrid's convolutions and positions in cross-attention too.
+_WITH_CONVOLUTIONS = f"{_ROTARY},conv-size=4"
+_FOR_PASSAGES = [
+    *("--fwp-encoder", _WITH_CONVOLUTIONS, "--fwp-decoder", _WITH_CONVOLUTIONS),
+    *("--fwp-cross", _ROTARY),
+]
 
 
 def folder_in(out: Path) -> Path:
     return out / "baseline"
 
 
-def model_flags(baseline: str, arch: str) -> list[str]:
+def model_flags(baseline: str, arch: str, for_passages: bool = False) -> list[str]:
     """Returns the flags of the baseline of an architecture's size. Raises UsageError if the plugin has none."""
     from fairseq.models import ARCH_MODEL_NAME_REGISTRY
 
@@ -25,7 +29,8 @@ def model_flags(baseline: str, arch: str) -> list[str]:
         raise UsageError(f"--baseline beside --arch {arch}: expected an architecture of this plugin")
     if not arch.startswith("fwp_"):  # named for its attention; all of these are big
         arch = "fwp_transformer_vaswani_wmt_en_de_big"
-    return ["--arch", arch.removesuffix("_hybrid"), "--fwp-feature-map", "softmax", *BASELINES[baseline]]
+    flags = _FOR_PASSAGES if for_passages and baseline == _ROTARY else BASELINES[baseline]
+    return ["--arch", arch.removesuffix("_hybrid"), "--fwp-feature-map", "softmax", *flags]
 
 
 def refuse_other(baseline: str, out: Path) -> None:
@@ -34,7 +39,7 @@ def refuse_other(baseline: str, out: Path) -> None:
 
     if (state := load_last(folder_in(out))) is None:
         return
-    theirs = str(section(state, "model").get("fwp_decoder") or "softmax")
+    theirs = str(section(state, "model").get("fwp_decoder") or "softmax").partition(",")[0]
     if theirs != baseline:
         raise UsageError(
             f"--baseline {baseline}: --out {out} holds --baseline {printable(theirs)}; expected another --out"

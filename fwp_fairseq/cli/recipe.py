@@ -15,8 +15,12 @@ _EPOCHS, _FEWEST_UPDATES, _MOST_UPDATES = 12, 1000, 100_000
 _FURTHER = 4  # a training that goes on from a checkpoint takes a quarter of the epochs, a third of the learning rate
 _FEW_EPOCHS, _VALIDATIONS = 5, 8  # a training of so few epochs is validated within them, so many times in all
 _FEW = 100_000  # words, of which a model without much dropout learns the sentences by heart
-# The attention that translated passages best; single sentences it translates as the hybrids' own.
-_FOR_PASSAGES = {"--fwp-encoder": "gated-delta,passes=both-ways", "--fwp-decoder": "gated-delta"}
+# The attention that translated passages best.
+_FOR_PASSAGES = {
+    "--fwp-encoder": "gated-delta,passes=both-ways,conv-size=4",
+    "--fwp-decoder": "gated-delta,conv-size=4",
+    "--fwp-cross": "softmax-rotary",
+}
 _LONGEST = 2048  # tokens of a line to train on: attention between the languages takes memory of the square of it
 
 

@@ -12,7 +12,8 @@ command is printed before it runs.
 
 --baseline also trains a softmax Transformer of the same size, with the same data and settings, in the folder `baseline`
 in --out, and compares BLEU with a paired test. It is fairseq's own, with sinusoidal positions, or, with --baseline
-softmax-rotary, one with rotary positions in the self-attention of encoder and decoder.
+softmax-rotary, one with rotary positions in the self-attention of encoder and decoder. If --passage chooses the
+attention, this one too has rotary positions in cross-attention and short convolutions.
 """
 
 import shlex
@@ -228,7 +229,7 @@ def _trainings(args, prepared: Prepared, out: Path, beginning) -> list[Training]
     trainings = [Training(out, command, recipe.updates)]
     if args.baseline:
         folder = _made(folder_in(out), "--out")
-        softmax = model_flags(args.baseline, args.arch or recipe.arch())
+        softmax = model_flags(args.baseline, args.arch or recipe.arch(), for_passages=bool(attention))
         command = words(folder, softmax, without(args.flags, ATTENTION), updates)
         trainings.append(Training(folder, command, recipe.updates))
     time = "not measured"

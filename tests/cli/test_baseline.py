@@ -7,7 +7,9 @@ import pytest
 from fwp_fairseq.cli.baseline import caveat, model_flags, refuse_other
 from fwp_fairseq.cli.errors import UsageError
 from fwp_fairseq.cli.plugin import import_plugin
+from fwp_fairseq.cli.recipe import Recipe
 from fwp_fairseq.cli.train import add_arguments
+from fwp_fairseq.kinds import Attention
 
 
 @pytest.mark.parametrize(
@@ -50,9 +52,20 @@ def test_a_baseline_is_chosen_by_name(words, baseline, flags):
     assert model_flags(args.baseline, "fwp_transformer_tiny_hybrid") == model + flags
 
 
+def test_the_rotary_baseline_of_passages_has_the_positions_and_convolutions_of_the_hybrid():
+    hybrid = Recipe(150_000, [20], 200_000, passages=True).attention(None, [])
+    words = model_flags("softmax-rotary", "fwp_transformer_tiny_hybrid", for_passages=True)[4:]
+    softmax = dict(zip(words[::2], words[1::2], strict=True))
+    assert softmax.keys() == hybrid.keys() and softmax["--fwp-cross"] == hybrid["--fwp-cross"]
+    sizes = [Attention.parse(flags[site]).options().conv_size for flags in (hybrid, softmax) for site in softmax]
+    assert sizes == [4, 4, None] * 2
+    assert model_flags("softmax", "fwp_transformer_tiny", for_passages=True)[4:] == []
+
+
 @pytest.mark.parametrize("theirs, other", [("softmax", "softmax-rotary"), ("softmax-rotary", "softmax")])
 def test_another_baseline_than_that_of_the_folder_is_refused(save, tmp_path, theirs, other):
-    options = {"fwp_encoder": theirs, "fwp_decoder": theirs} if theirs == "softmax-rotary" else {}
+    chosen = f"{theirs},conv-size=4"
+    options = {"fwp_encoder": chosen, "fwp_decoder": chosen} if theirs == "softmax-rotary" else {}
     checkpoints = tmp_path / "out/baseline/checkpoints"
     checkpoints.mkdir(parents=True)
     save("fwp_transformer_tiny", fwp_feature_map="softmax", **options).rename(checkpoints / "checkpoint_last.pt")

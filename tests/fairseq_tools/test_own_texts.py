@@ -185,9 +185,9 @@ def test_settings_fit_the_size():
     assert few["--dropout"] == "0" and few["--arch"] == "fwp_transformer_tiny_hybrid"
 
 
-def test_passages_have_decay_unless_attention_is_chosen():
+def test_passages_have_decay_and_positions_unless_attention_is_chosen():
     recipe = Recipe(150_000, [20], 200_000, passages=True)
-    assert recipe.attention(None, ["--lr", "1"])["--fwp-decoder"] == "gated-delta"
+    assert recipe.attention(None, ["--lr", "1"])["--fwp-decoder"] == "gated-delta,conv-size=4"
     assert recipe.attention("fwp_transformer_tiny", []) == recipe.attention(None, ["--fwp-cross=elu"]) == {}
     assert (
         replace(recipe, further=True).attention(None, []) == replace(recipe, passages=False).attention(None, []) == {}
@@ -220,5 +220,6 @@ def test_passages_end_at_empty_lines_and_at_their_size(tools, texts):
     assert "\n  left out: 1 of 81 lines to train on, with more than 2048 tokens;" in done.out
     assert len((texts.parent / "out of it/translations.de").read_text().splitlines()) == 4
     assert "checkpoints' --document --passage 3 < FILE" in done.out
-    attention = "--fwp-encoder gated-delta,passes=both-ways --fwp-decoder gated-delta"
+    attention = "--fwp-encoder gated-delta,passes=both-ways,conv-size=4 --fwp-decoder gated-delta,conv-size=4"
+    attention += " --fwp-cross softmax-rotary"
     assert f"  attention {attention} (best on passages)" in done.out and f" {attention} " in done.out
