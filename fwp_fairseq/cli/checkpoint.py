@@ -46,6 +46,7 @@ def load_last(folder: Path) -> dict | None:
 def load_model(path: Path, find_data: Callable[[dict], Path]):
     """Returns the translation model of a checkpoint, its task, and the folder of its dictionaries.
 
+    :mod:`..mends.loading` checks the file while fairseq reads it.
     ``find_data`` is called with the options of the task, and returns that folder. Raises
     CommandError if the checkpoint cannot be loaded, holds NaN, or is one of a language model.
     """

@@ -1,6 +1,7 @@
 """fairseq's Transformer with fast-weight attention at any of its three sites.
 
-Only fairseq's ``build_*`` hooks are overridden.
+Besides fairseq's ``build_*`` hooks, it overrides what decoding needs: which rows read which source, the reordering of
+hypotheses, and the states of layers.
 """
 
 import torch

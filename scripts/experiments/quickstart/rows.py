@@ -1,4 +1,4 @@
-"""The models that the quick start trains from the beginning, and its scales."""
+"""The models of the experiment quickstart, and its scales."""
 
 from dataclasses import replace
 

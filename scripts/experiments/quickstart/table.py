@@ -1,4 +1,4 @@
-"""The table of scripts/quickstart.sh."""
+"""The table of the experiment quickstart."""
 
 from fwp_fairseq.tables.table import Table, number, update_rule
 from scripts.common.cells import TRAINING_TIME, d_dot, machine, signatures
