@@ -1,5 +1,6 @@
 """The feature maps of queries and keys at one site, and the normalisation of features."""
 
+import torch
 from torch import Tensor, nn
 
 from ..feature_maps import FeatureMap, build_feature_map
@@ -54,7 +55,10 @@ class Features(nn.Module):
         """Does for queries or keys (B, L, H, d_key) with the map phi what :meth:`queries` does."""
         x = x.transpose(1, 2)
         if self.has_length_one:
-            return phi.of_length_one(x, EPS).transpose(1, 2)
+            features = phi.of_length_one(x, EPS).transpose(1, 2)
+            # One CUDA kernel can serve a short sentence if features and values share a half type. Only float16 has the
+            # 11 bits of the kernel's operands.
+            return features.half() if x.is_cuda and x.dtype == torch.float16 else features
         return phi(x, whole=self._identity is not None).transpose(1, 2)
 
     def phi(self, x: Tensor) -> Tensor:

@@ -1,9 +1,12 @@
 """Sentences of up to 128 tokens, which one launch serves, against the reference in float64, values and gradients."""
 
+import copy
+
 import pytest
 import torch
 
 from fwp_fairseq import ops
+from fwp_fairseq.layers import FastWeightAttention
 from fwp_fairseq.ops.call import CORRECTING
 from tests import maps
 from tests.cuda.cases import DPFP, LIMITS, NORMALIZERS, RULES, compare, emulated, make, mask, run
@@ -45,6 +48,20 @@ def test_one_launch_each_way(rule, length, nu):
         rule, length, length, dtype=torch.bfloat16, H=1, d_key=64, d_value=64, feature_map=("dpfp", {"nu": nu})
     )  # fmt: skip
     assert files(rule, x, phi) <= {"maps.cuh", "short.cuh", "short_forward.cuh", "short_backward.cuh"}
+
+
+@pytest.mark.skipif(emulated is None, reason="only an emulated device knows which kernels ran")
+@pytest.mark.parametrize("kind", ["delta", "gated-delta"])
+def test_layers_whose_features_have_length_one_take_one_launch_in_float16(kind):
+    layer, x = FastWeightAttention(kind, 64, 2), torch.randn(1, 40, 64)
+    layer, x = layer.half(), x.half()
+    exact, _ = copy.deepcopy(layer).double()(x.double())
+    with emulated.watched():
+        out, _ = layer.cuda()(x.cuda(), return_state=False)
+        files = {place.split(":")[0] for _, place in emulated.barriers()}
+    assert "short.cuh" in files and not files & {"rows.cuh", "forward.cuh", "mma.cuh"}
+    difference = out.cpu().double() - exact
+    assert difference.square().mean().sqrt() <= 2e-3 * exact.square().mean().sqrt()
 
 
 @pytest.mark.parametrize("rule", RULES)
