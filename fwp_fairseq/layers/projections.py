@@ -94,8 +94,8 @@ class Projections(nn.Module):
         self.check_input("x", x, self.embed_dim)
         written = x if source is None else source
         self.check_input("source", written, self.source_dim)
-        if len(written) != len(x):
-            raise ValueError(f"source is of {len(written)} rows, expected as many as x, {len(x)}")
+        if written.shape[0] != x.shape[0]:  # len() of a tensor would fix the batch of an exported graph
+            raise ValueError(f"source is of {written.shape[0]} rows, expected as many as x, {x.shape[0]}")
         self.check_mask(mask, written)
         if mask is not None:
             written = written.masked_fill(mask[..., None] & ~written.isfinite(), 0)
