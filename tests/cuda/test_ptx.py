@@ -72,6 +72,20 @@ def test_instructions_of_a_head(length, rule, device):
     assert all(count <= most for count, most in zip(counts, INSTRUCTIONS[length][rule], strict=True)), counts
 
 
+@pytest.mark.parametrize("rule, most", [("delta", (6700, 13_700)), ("gated_delta", (7200, 15_400))])
+def test_instructions_of_a_head_of_a_hybrid(rule, most):
+    """32 tokens in float16, with 64 features of length 1."""
+    x, _ = make(rule, 32, 32, dtype=torch.float16, H=1, d_key=64, d_value=64)
+    x |= {name: torch.nn.functional.normalize(x[name].float().exp(), dim=-1).half() for name in ("q", "k")}
+    x = {name: y.cuda().requires_grad_() for name, y in x.items()}
+    emulated.executed()
+    out, _ = getattr(ops, f"{rule}_rule")(*x.values(), normalize_features=False, backend="native")
+    forward = emulated.executed()
+    torch.autograd.grad(out, list(x.values()), torch.ones_like(out))
+    counts = forward, emulated.executed()
+    assert all(count <= limit for count, limit in zip(counts, most, strict=True)), counts
+
+
 # A decoding step of a head of 64 numbers and 256 features over a history of so many positions, the same.
 STEPS = {
     32: {"sum": 5500, "delta": 5750, "gated": 6100, "gated_delta": 6300},
