@@ -152,8 +152,12 @@ template <int ROWS, bool DPFP> struct Slabs : Head, Fragments {
       }
       sync_block();
     }
-    up = function_of(c.map, up), down = function_of(c.map, -down);
-    return larger(larger(up, -up), larger(down, -down));
+    float most = 0;
+    FWP_ROLLED (int end = 0; end < 2; ++end) {
+      const float f = function_of(c.map, end ? -down : up);
+      most = larger(most, larger(f, -f));
+    }
+    return most;
   }
 
   FWP_DEVICE int slabs() const { return DPFP ? (parts + 1) >> 1 : round_up(c.d_key, chunk) / chunk; }
