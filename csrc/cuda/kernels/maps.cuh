@@ -12,14 +12,20 @@ FWP_BOTH int x_ld(const Call& c) { return before_x(c) + c.d_key; }
 
 // A feature of an elementwise map, and the gradient of its input.
 FWP_DEVICE float function_of(Map map, float x) {
-#define FWP_CASE(name) map == Map::name ? Function<Map::name>::value<OfFloats>(x):
-  return FWP_ELEMENTWISE(FWP_CASE) x;
+#define FWP_CASE(name)                                                                                                 \
+  if constexpr (Map::name != Map::identity)                                                                            \
+    if (map == Map::name) return Function<Map::name>::value<OfFloats>(x);
+  FWP_ELEMENTWISE(FWP_CASE)
 #undef FWP_CASE
+  return x;
 }
 FWP_DEVICE float function_back(Map map, float g, float f) {
-#define FWP_CASE(name) map == Map::name ? Function<Map::name>::back<OfFloats>(g, f):
-  return FWP_ELEMENTWISE(FWP_CASE) g;
+#define FWP_CASE(name)                                                                                                 \
+  if constexpr (Map::name != Map::identity)                                                                            \
+    if (map == Map::name) return Function<Map::name>::back<OfFloats>(g, f);
+  FWP_ELEMENTWISE(FWP_CASE)
 #undef FWP_CASE
+  return g;
 }
 FWP_DEVICE void unpack(Type type, const Eight& x, float (&y)[8]) {
   if (type == Type::float16)
