@@ -3,34 +3,42 @@
 from pathlib import Path
 
 from ..checkpoint_content import section
+from ..kinds import Attention
+from ..options import OPTIONS
 from ..text import printable
 from .errors import UsageError
 
 _ROTARY = "softmax-rotary"
-# The flags of each baseline, beside --fwp-feature-map softmax.
-BASELINES = {"softmax": [], _ROTARY: ["--fwp-encoder", _ROTARY, "--fwp-decoder", _ROTARY]}
-# Beside the hybrid for passages, this baseline has the hybrid's convolutions and positions in cross-attention too.
-_WITH_CONVOLUTIONS = f"{_ROTARY},conv-size=4"
-_FOR_PASSAGES = [
-    *("--fwp-encoder", _WITH_CONVOLUTIONS, "--fwp-decoder", _WITH_CONVOLUTIONS),
-    *("--fwp-cross", _ROTARY),
-]
+BASELINES = ("softmax", _ROTARY)
 
 
 def folder_in(out: Path) -> Path:
     return out / "baseline"
 
 
-def model_flags(baseline: str, arch: str, for_passages: bool = False) -> list[str]:
-    """Returns the flags of the baseline of an architecture's size. Raises UsageError if the plugin has none."""
+def _rotary(text: str) -> str:
+    """Returns softmax attention with rotary positions, and with those options of an attention that it can have."""
+    changes = Attention.parse(text).changes
+    return str(Attention(_ROTARY, {name: value for name, value in changes.items() if OPTIONS[name].of_softmax}))
+
+
+def model_flags(baseline: str, arch: str, attention: dict[str, str] | None = None) -> list[str]:
+    """Returns the flags of the baseline of an architecture's size. Raises UsageError if the plugin has none.
+
+    ``attention`` are the flags that --passage chose for the model; softmax-rotary has its convolutions and positions.
+    """
     from fairseq.models import ARCH_MODEL_NAME_REGISTRY
 
     if ARCH_MODEL_NAME_REGISTRY[arch] != "fwp_transformer":
         raise UsageError(f"--baseline beside --arch {arch}: expected an architecture of this plugin")
     if not arch.startswith("fwp_"):  # named for its attention; all of these are big
         arch = "fwp_transformer_vaswani_wmt_en_de_big"
-    flags = _FOR_PASSAGES if for_passages and baseline == _ROTARY else BASELINES[baseline]
-    return ["--arch", arch.removesuffix("_hybrid"), "--fwp-feature-map", "softmax", *flags]
+    flags = ["--arch", arch.removesuffix("_hybrid"), "--fwp-feature-map", "softmax"]
+    if baseline == _ROTARY:
+        sites = {flag: _rotary(text) for flag, text in (attention or {}).items()}
+        for pair in ({"--fwp-encoder": _ROTARY, "--fwp-decoder": _ROTARY} | sites).items():
+            flags += pair
+    return flags
 
 
 def refuse_other(baseline: str, out: Path) -> None:

@@ -212,11 +212,12 @@ def _trainings(args, prepared: Prepared, out: Path, beginning) -> list[Training]
     model = []
     if beginning is not None:
         model = [*training_flags(beginning[2], beginning[0]), "--finetune-from-model", beginning[0]]
-    attention = [word for pair in recipe.attention(args.arch, args.flags).items() for word in pair]
-    flags = [*attention, *args.flags]
+    attention = recipe.attention(args.arch, args.flags)
+    of_passages = [word for pair in attention.items() for word in pair]
+    flags = [*of_passages, *args.flags]
     command = words(out, model, flags, args.max_update)
     lengths = lengths_of(command)
-    _say_plan(args, prepared, recipe, lengths, model, attention)
+    _say_plan(args, prepared, recipe, lengths, model, of_passages)
     updates, seconds, shortened = lengths.max_update, None, ""
     if updates > _FEW_UPDATES:
         seconds = seconds_per_update(command, out / "seconds_per_update")
@@ -229,7 +230,7 @@ def _trainings(args, prepared: Prepared, out: Path, beginning) -> list[Training]
     trainings = [Training(out, command, recipe.updates)]
     if args.baseline:
         folder = _made(folder_in(out), "--out")
-        softmax = model_flags(args.baseline, args.arch or recipe.arch(), for_passages=bool(attention))
+        softmax = model_flags(args.baseline, args.arch or recipe.arch(), attention)
         command = words(folder, softmax, without(args.flags, ATTENTION), updates)
         trainings.append(Training(folder, command, recipe.updates))
     time = "not measured"

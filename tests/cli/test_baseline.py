@@ -54,12 +54,12 @@ def test_a_baseline_is_chosen_by_name(words, baseline, flags):
 
 def test_the_rotary_baseline_of_passages_has_the_positions_and_convolutions_of_the_hybrid():
     hybrid = Recipe(150_000, [20], 200_000, passages=True).attention(None, [])
-    words = model_flags("softmax-rotary", "fwp_transformer_tiny_hybrid", for_passages=True)[4:]
+    words = model_flags("softmax-rotary", "fwp_transformer_tiny_hybrid", hybrid)[4:]
     softmax = dict(zip(words[::2], words[1::2], strict=True))
     assert softmax.keys() == hybrid.keys() and softmax["--fwp-cross"] == hybrid["--fwp-cross"]
     sizes = [Attention.parse(flags[site]).options().conv_size for flags in (hybrid, softmax) for site in softmax]
     assert sizes == [4, 4, None] * 2
-    assert model_flags("softmax", "fwp_transformer_tiny", for_passages=True)[4:] == []
+    assert model_flags("softmax", "fwp_transformer_tiny", hybrid)[4:] == []
 
 
 @pytest.mark.parametrize("theirs, other", [("softmax", "softmax-rotary"), ("softmax-rotary", "softmax")])
