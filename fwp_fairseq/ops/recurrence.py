@@ -105,11 +105,12 @@ def _check(operator: str, gates: int, z, k, v, beta, key_padding_mask, R, **vect
     check_tensor(operator, "z", z, 4, v.device)
     if z.shape[2] % gates:
         fail(operator, "z", f"of {z.shape[2]} heads", f"a multiple of {gates}")
-    rows = "B L H d" if gates == 1 else f"B L {gates}H d"
-    sizes = dict(zip(rows.split(), z.shape, strict=True)) | {"H": z.shape[2] // gates}
-    states = {"R": (R, f"B {rows.split()[2]} d d")} | {name: (x, "B H d") for name, x in vectors.items()}
+    heads = "H" if gates == 1 else f"{gates}H"
+    sizes = dict(zip(("B", "L", heads, "d"), z.shape, strict=True)) | {"H": z.shape[2] // gates}
+    rows, states = f"B L {heads} d", {"R": (R, f"B {heads} d d")}
+    states |= {name: (x, "B H d") for name, x in vectors.items()}
     states = {name: pair for name, pair in states.items() if pair[0] is not None}
-    check_shapes(operator, v.device, sizes, k=(k, rows), v=(v, rows), beta=(beta, rows[:-2]), **states)
+    check_shapes(operator, v.device, sizes, k=(k, rows), v=(v, rows), beta=(beta, f"B L {heads}"), **states)
     if key_padding_mask is not None:
         check_mask(operator, key_padding_mask, sizes, "B L", v.device)
 
