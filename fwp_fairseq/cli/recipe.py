@@ -1,8 +1,10 @@
 """The settings of fairseq-train that fit the size of a corpus."""
 
+import argparse
 from dataclasses import dataclass
 from functools import cached_property
 
+from ..kinds import hyphens
 from .corpus import LARGE
 
 SETTINGS = [
@@ -11,6 +13,8 @@ SETTINGS = [
     *("--patience", "10", "--no-epoch-checkpoints", "--num-workers", "0", "--skip-invalid-size-inputs-valid-test"),
     *("--required-batch-size-multiple", "1"),  # otherwise fairseq leaves a last batch of fewer than 8 out
 ]
+# Settings that belong to a choice, which the user may replace by one that does not have them.
+_OF_CHOICES = {"optimizer": "adam_betas", "criterion": "label_smoothing", "lr_scheduler": "warmup_updates"}
 _EPOCHS, _FEWEST_UPDATES, _MOST_UPDATES = 12, 1000, 100_000
 _FURTHER = 4  # a training that goes on from a checkpoint takes a quarter of the epochs, a third of the learning rate
 _FEW_EPOCHS, _VALIDATIONS = 5, 8  # a training of so few epochs is validated within them, so many times in all
@@ -22,6 +26,26 @@ _FOR_PASSAGES = {
     "--fwp-cross": "softmax-rotary",
 }
 _LONGEST = 2048  # tokens of a line to train on: attention between the languages takes memory of the square of it
+
+
+def unfitting(flags: list[str]) -> list[str]:
+    """Lists the settings that the optimizer, criterion or scheduler among the user's flags does not have."""
+    from fairseq import criterions, optim  # noqa: F401  (registers them)
+    from fairseq.optim import lr_scheduler  # noqa: F401
+    from fairseq.registry import REGISTRIES
+
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    for choice in _OF_CHOICES:
+        parser.add_argument(f"--{hyphens(choice)}")
+    chosen = vars(parser.parse_known_args(flags)[0])
+    lacking = []
+    for choice, setting in _OF_CHOICES.items():
+        theirs = argparse.ArgumentParser(add_help=False)
+        if cls := REGISTRIES[choice]["registry"].get(chosen[choice]):
+            cls.add_args(theirs)
+            if all(action.dest != setting for action in theirs._actions):
+                lacking.append(f"--{hyphens(setting)}")
+    return lacking
 
 
 @dataclass(frozen=True)

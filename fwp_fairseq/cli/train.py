@@ -34,7 +34,7 @@ from .errors import CommandError, UsageError, refuse_below
 from .paragraphs import add_passage
 from .plugin import FOLDER, import_plugin
 from .prepared import Prepared, vocabulary_of
-from .recipe import SETTINGS, Recipe
+from .recipe import SETTINGS, Recipe, unfitting
 from .significance import check_seed
 from .training import Training, left_of, lengths_of
 
@@ -185,7 +185,7 @@ def _trainings(args, prepared: Prepared, out: Path, beginning) -> list[Training]
     """Says what is trained and why, and returns the trainings, first the one that is asked for."""
     import torch
 
-    from .training_flags import training_flags, unfitting
+    from .training_flags import training_flags
     from .trial import seconds_per_update, without
 
     corpus = prepared.corpus
@@ -194,6 +194,7 @@ def _trainings(args, prepared: Prepared, out: Path, beginning) -> list[Training]
         corpus.words, prepared.lengths("train"), tokens, beginning is not None, passages=args.passage is not None
     )
     cpu = ["--cpu"] if args.cpu or not torch.cuda.is_available() else []
+    lacking = unfitting(args.flags)
 
     def words(folder: Path, model: list[str], flags: list[str], max_update: int | None) -> list[str]:
         chosen = recipe.flags(args.arch, max_update, is_timed=bool(args.minutes))
@@ -207,7 +208,7 @@ def _trainings(args, prepared: Prepared, out: Path, beginning) -> list[Training]
             *(recipe.intervals(max_update) if args.minutes and max_update else []),
             *("--save-dir", folder / "checkpoints", "--log-format", "json", "--log-interval", 20), *cpu,
         ]  # fmt: skip
-        return [*without(map(str, parts), unfitting(flags)), *flags]
+        return [*without([str(word) for word in parts], lacking), *flags]
 
     model = []
     if beginning is not None:
@@ -252,9 +253,10 @@ def expected_time(seconds: float, updates: int, left: list[int], now: datetime) 
 
 def _say_plan(args, prepared: Prepared, recipe: Recipe, lengths, model: list[str], attention: list[str]) -> None:
     """Says what was chosen and why, and which lines are left out; refuses parts of which no line is left."""
-    corpus, positions = prepared.corpus, min(lengths.max_source_positions, lengths.max_target_positions)
+    corpus, positions = prepared.corpus, lengths.max_target_positions
     is_truncated = "--truncate-source" in args.flags  # sources of any length are cut to the limit
-    positions = lengths.max_target_positions if is_truncated else positions
+    if not is_truncated:
+        positions = min(positions, lengths.max_source_positions)
     counts = {part: len(pairs) for part, pairs in corpus.pairs.items()}
     arch = args.arch or (model[1] if model else recipe.arch())
     why = "that of --finetune-from" if model else "asked for" if args.arch else "for so many words"

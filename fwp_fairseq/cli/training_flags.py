@@ -3,32 +3,8 @@
 import argparse
 from pathlib import Path
 
-from ..kinds import hyphens
 from . import archs
 from .errors import CommandError, UsageError
-
-# Settings of fwp train that belong to a choice of fairseq's, which the user may replace by one without them.
-_OF_CHOICES = {"optimizer": "adam_betas", "criterion": "label_smoothing", "lr_scheduler": "warmup_updates"}
-
-
-def unfitting(flags: list[str]) -> list[str]:
-    """Lists those settings that the optimizer, criterion or scheduler among these flags does not have."""
-    from fairseq import criterions, optim  # noqa: F401  (registers them)
-    from fairseq.optim import lr_scheduler  # noqa: F401
-    from fairseq.registry import REGISTRIES
-
-    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
-    for choice in _OF_CHOICES:
-        parser.add_argument(f"--{hyphens(choice)}")
-    chosen = vars(parser.parse_known_args(flags)[0])
-    lacking = []
-    for choice, setting in _OF_CHOICES.items():
-        theirs = argparse.ArgumentParser(add_help=False)
-        if cls := REGISTRIES[choice]["registry"].get(chosen[choice]):
-            cls.add_args(theirs)
-            if all(action.dest != setting for action in theirs._actions):
-                lacking.append(f"--{hyphens(setting)}")
-    return lacking
 
 
 def _words(action: argparse.Action, value) -> list[str]:

@@ -20,12 +20,12 @@ _LENGTH = ("--max-update", "--max-epoch", "--patience", "--stop-time-hours", "--
 _LENGTH += ("--save-interval-updates", "--keep-interval-updates")
 
 
-def without(words: Iterable[str], flags: Iterable[str]) -> list[str]:
+def without(words: list[str], flags: Iterable[str]) -> list[str]:
     """Returns a command of fairseq-train, or a part of one, without these flags and their values."""
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     for flag in flags:
         parser.add_argument(flag, nargs="?")
-    return parser.parse_known_args(list(words))[1]
+    return parser.parse_known_args(words)[1]
 
 
 def seconds_per_update(words: list[str], kept: Path) -> float | None:
