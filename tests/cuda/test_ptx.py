@@ -54,21 +54,24 @@ INSTRUCTIONS = {
 }
 
 
+def instructions(rule, x, **options) -> tuple[int, int]:
+    """Counts those that the warps of all heads of a call execute, forward and backward."""
+    x = {name: y.cuda().requires_grad_() for name, y in x.items()}
+    emulated.executed()
+    out, _ = getattr(ops, f"{rule}_rule")(*x.values(), backend="native", **options)
+    forward = emulated.executed()
+    torch.autograd.grad(out, list(x.values()), torch.ones_like(out))
+    return forward, emulated.executed()
+
+
 @pytest.mark.parametrize("rule", RULES)
 @pytest.mark.parametrize("length", INSTRUCTIONS)
 def test_instructions_of_a_head(length, rule, device):
     """None of the kernels grows unnoticed. With one multiprocessor walks are as wide as those of many heads."""
     device(multiprocessors=1)
     x, phi = make(rule, length, length, dtype=torch.bfloat16, H=1, d_key=64, d_value=64)
-    x = {name: y.cuda().requires_grad_() for name, y in x.items()}
-    emulated.executed()
-    out, _ = getattr(ops, f"{rule}_rule")(
-        *x.values(), feature_map=phi.cuda(), normalize_features=rule in CORRECTING,
-        normalize_output=rule not in CORRECTING, backend="native",
-    )  # fmt: skip
-    forward = emulated.executed()
-    torch.autograd.grad(out, list(x.values()), torch.ones_like(out))
-    counts = forward, emulated.executed()
+    normalizer = {"normalize_features": rule in CORRECTING, "normalize_output": rule not in CORRECTING}
+    counts = instructions(rule, x, feature_map=phi.cuda(), **normalizer)
     assert all(count <= most for count, most in zip(counts, INSTRUCTIONS[length][rule], strict=True)), counts
 
 
@@ -77,12 +80,7 @@ def test_instructions_of_a_head_of_a_hybrid(rule, most):
     """32 tokens in float16, with 64 features of length 1."""
     x, _ = make(rule, 32, 32, dtype=torch.float16, H=1, d_key=64, d_value=64)
     x |= {name: torch.nn.functional.normalize(x[name].float().exp(), dim=-1).half() for name in ("q", "k")}
-    x = {name: y.cuda().requires_grad_() for name, y in x.items()}
-    emulated.executed()
-    out, _ = getattr(ops, f"{rule}_rule")(*x.values(), normalize_features=False, backend="native")
-    forward = emulated.executed()
-    torch.autograd.grad(out, list(x.values()), torch.ones_like(out))
-    counts = forward, emulated.executed()
+    counts = instructions(rule, x, normalize_features=False)
     assert all(count <= limit for count, limit in zip(counts, most, strict=True)), counts
 
 

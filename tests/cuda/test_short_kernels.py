@@ -20,6 +20,7 @@ OTHERS = ("favor", "softmax_pair")  # which these kernels do not compute
 MAPS = [entry for entry in maps.MAPS if entry is None or entry[0] not in OTHERS]
 MAPS += [("dpfp", {"nu": nu}) for nu in (2, 4)]
 WIDTHS = [(8, 8), (16, 72), (64, 64), (72, 136)]  # d_key, d_value
+of_kernels_that_ran = pytest.mark.skipif(emulated is None, reason="only an emulated device knows which kernels ran")
 DEFAULTS = dict(causal=True, normalize_features=True, normalize_output=False, return_state=False)
 
 
@@ -30,7 +31,7 @@ def files(rule: str, x: dict, phi, **options) -> set[str]:
         return {place.split(":")[0] for _, place in emulated.barriers()}
 
 
-@pytest.mark.skipif(emulated is None, reason="only an emulated device knows which kernels ran")
+@of_kernels_that_ran
 @pytest.mark.parametrize("rule", RULES)
 def test_which_kernels_serve(rule):
     x, phi = make(rule, 128, 128, dtype=torch.bfloat16, H=1)
@@ -40,7 +41,7 @@ def test_which_kernels_serve(rule):
         assert "short.cuh" not in files(rule, x, phi, **options)
 
 
-@pytest.mark.skipif(emulated is None, reason="only an emulated device knows which kernels ran")
+@of_kernels_that_ran
 @pytest.mark.parametrize("rule", RULES)
 @pytest.mark.parametrize("length, nu", [(32, 1), (64, 3), (64, 9)])
 def test_one_launch_each_way(rule, length, nu):
@@ -50,7 +51,7 @@ def test_one_launch_each_way(rule, length, nu):
     assert files(rule, x, phi) <= {"maps.cuh", "short.cuh", "short_forward.cuh", "short_backward.cuh"}
 
 
-@pytest.mark.skipif(emulated is None, reason="only an emulated device knows which kernels ran")
+@of_kernels_that_ran
 @pytest.mark.parametrize("kind", ["delta", "gated-delta"])
 def test_layers_whose_features_have_length_one_take_one_launch_in_float16(kind):
     layer, x = FastWeightAttention(kind, 64, 2), torch.randn(1, 40, 64)
