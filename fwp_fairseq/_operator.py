@@ -205,9 +205,9 @@ def _transforms() -> list[str]:
     return []
 
 
-def new_rows(x: Tensor, width: int) -> Tensor:
+def new_rows(x: Tensor, width: int, dtype: torch.dtype | None = None) -> Tensor:
     """Returns an empty tensor in the memory layout of x, as ``new_rows`` of csrc/common/tensors.h allocates it."""
     batch, length, heads = x.shape[:3]
     if x.stride(1) > x.stride(0):
-        return x.new_empty(length, batch, heads, width).transpose(0, 1)
-    return x.new_empty(batch, length, heads, width)
+        return x.new_empty(length, batch, heads, width, dtype=dtype).transpose(0, 1)
+    return x.new_empty(batch, length, heads, width, dtype=dtype)

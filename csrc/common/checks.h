@@ -19,9 +19,12 @@ inline void check_device(const char* op, const char* name, const at::Tensor& x, 
   TORCH_CHECK_VALUE(x.device() == q.device(), op, ": ", name, " is on ", x.device(), ", expected ", q.device());
 }
 
+inline void check_is(const char* op, const char* name, const at::Tensor& x, at::ScalarType type) {
+  TORCH_CHECK_VALUE(x.scalar_type() == type, op, ": ", name, " is of type ", x.scalar_type(), ", expected ", type);
+}
+
 inline void check_like(const char* op, const char* name, const at::Tensor& x, const at::Tensor& q) {
-  TORCH_CHECK_VALUE(x.scalar_type() == q.scalar_type(), op, ": ", name, " is of type ", x.scalar_type(), ", expected ",
-                    q.scalar_type());
+  check_is(op, name, x, q.scalar_type());
   check_device(op, name, x, q);
 }
 

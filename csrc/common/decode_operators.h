@@ -4,7 +4,7 @@
 //     decode(block, writes, q, describe)
 //     fold(block, keys, describe)
 //
-// Each raises an error if the device does not support the type of q (decode) or of keys (fold). It creates a call and
+// Each raises an error if the device does not support the types of keys and written. It creates a call and
 // Fields(op, q) or Fields(op, keys), lets describe(fields, call) fill in the call, and runs the kernel if
 // fields.ready() is true. The device also checks that `ancestors` and `rows` refer to existing rows, before it computes
 // or meanwhile.
@@ -57,9 +57,9 @@ struct Block {
                       " for the rule ", name_of(rule));
     TORCH_CHECK_VALUE((W && normalize_output) == z.has_value(), op, ": z is ", z ? "given" : "missing",
                       ", expected it exactly where W is given and the output is normalised");
-    const at::ScalarType type = keys.scalar_type(), states = state_type(keys);
-    f.held("keys", keys, c.keys, {room, stored, heads, width.d_cached}, type);
-    f.held("written", written, c.written, {room, stored, heads, d_value}, type);
+    const at::ScalarType states = state_type(keys);
+    f.held("keys", keys, c.keys, {room, stored, heads, width.d_cached}, keys.scalar_type());
+    f.held("written", written, c.written, {room, stored, heads, d_value}, written.scalar_type());
     if (strengths) f.held("strengths", *strengths, c.strengths, {room, stored, heads}, states);
     f.held("rows", rows, c.state_rows, {W ? reading : rows.size(0)}, at::kInt);
     if (ancestors) f.held("ancestors", *ancestors, c.ancestors, {reading, room}, at::kInt);
@@ -120,7 +120,7 @@ Tensor decode(const Tensor& q, const OptionalTensor& k, const OptionalTensor& v,
   Device::decode(block, writes, q, [&](Fields& f, auto& c) {
     f.rows("q", q, c.q, {block.reading, T, H, d_key});
     block.describe(f, c, d_key, writes ? T : 0);
-    f.check("keys", keys, keys.sizes());  // keys have the type of q
+    check_is(op, "keys", keys, q.scalar_type());
     set(c.tokens, T);
     set(c.input_scale, input_scale(d_key));
     c.normalize_features = normalize_features;
@@ -130,12 +130,12 @@ Tensor decode(const Tensor& q, const OptionalTensor& k, const OptionalTensor& v,
       TORCH_CHECK_VALUE(ancestors, op, ": ancestors are missing, and positions are to be written");
       TORCH_CHECK_VALUE(R <= block.stored, op, ": ", R, " rows are to be written, storage of keys has ", block.stored);
       f.rows("k", *k, c.k, {R, T, H, d_key});
-      f.rows("v", *v, c.v, {R, T, H, block.d_value});
+      f.rows("v", *v, c.v, {R, T, H, block.d_value}, written.scalar_type());
       if (beta) f.gate("beta", *beta, c.beta, {R, T, H});
       if (alpha) f.gate("alpha", *alpha, c.alpha, {R, T, H});
       f.mask(key_padding_mask, c.key_padding_mask, {R, T});
     }
-    out = f.new_rows(c.out, q, block.d_value);
+    out = f.new_rows(c.out, q, block.d_value, written.scalar_type());
   });
   return out;
 }

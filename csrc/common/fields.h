@@ -14,16 +14,19 @@ class Fields {
  public:
   const char* const op;
 
-  // All tensors are on the device of `like`. Rows have its type; gates and states have the type state_type(like).
+  // All tensors are on the device of `like`. Rows have its type, or a named one; gates and states have the type
+  // state_type(like).
   Fields(const char* op, const Tensor& like) : op(op), like(like) {}
 
-  void check(const char* name, const Tensor& x, at::IntArrayRef shape) const {
-    check_shape(op, name, x, shape);
-    check_like(op, name, x, like);
-  }
   // A tensor (B, L, H, width); it is copied if its rows are not contiguous.
   template <class R> void rows(const char* name, const Tensor& x, R& field, at::IntArrayRef shape) {
-    check(name, x, shape);
+    rows(name, x, field, shape, like.scalar_type());
+  }
+  template <class R>
+  void rows(const char* name, const Tensor& x, R& field, at::IntArrayRef shape, at::ScalarType type) {
+    check_shape(op, name, x, shape);
+    check_is(op, name, x, type);
+    check_device(op, name, x, like);
     if (has_contiguous_rows(x)) point(field, x);
     else copy(x, field);
   }
@@ -51,7 +54,7 @@ class Fields {
   template <class V>
   void held(const char* name, const Tensor& x, V*& field, at::IntArrayRef shape, at::ScalarType type) {
     check_shape(op, name, x, shape);
-    TORCH_CHECK_VALUE(x.scalar_type() == type, op, ": ", name, " is of type ", x.scalar_type(), ", expected ", type);
+    check_is(op, name, x, type);
     TORCH_CHECK_VALUE(x.is_contiguous(), op, ": ", name, " is not contiguous, expected a contiguous tensor");
     check_device(op, name, x, like);
     field = data_of<V>(x);
@@ -59,10 +62,13 @@ class Fields {
 
   // Allocate results: rows like x but of another width, a gate like x, and a contiguous tensor.
   template <class R> Tensor new_rows(R& field, const Tensor& x, int64_t width) {
-    return result(field, fwp::new_rows(x, width));
+    return new_rows(field, x, width, x.scalar_type());
+  }
+  template <class R> Tensor new_rows(R& field, const Tensor& x, int64_t width, at::ScalarType type) {
+    return result(field, fwp::new_rows(x, width, type));
   }
   template <class R> Tensor new_gate(R& field, const Tensor& x) {
-    return result(field, fwp::new_rows(x, 1).squeeze(3));
+    return result(field, fwp::new_rows(x, 1, x.scalar_type()).squeeze(3));
   }
   template <class V> Tensor new_whole(V*& field, at::IntArrayRef shape) {
     return result(field, at::empty(shape, like.options().dtype(state_type(like))));

@@ -1,11 +1,12 @@
 // The operator fast_weights and its backward for any device. The functions here check the inputs and allocate the
 // results, and a class Device computes them. A Device has two functions:
 //
-//     forward(problem, q, describe)
-//     backward(problem, q, describe)
+//     forward(problem, q, v, describe)
+//     backward(problem, q, v, describe)
 //
-// Each raises an error if the device does not support the problem or the type of q. It creates a call and Fields(op,
-// q), lets describe(fields, call) fill in the call, and runs the kernel if fields.ready() is true.
+// Each raises an error if the device does not support the problem or the types of q and v. It creates a call and
+// Fields(op, q), lets describe(fields, call) fill in the call, and runs the kernel if fields.ready() is true. k has the
+// type of q, and the output that of v.
 #pragma once
 
 #include <array>
@@ -81,7 +82,7 @@ struct Inputs {
     p.describe(c);
     f.rows("q", q, c.q, {p.batch, p.targets, p.heads, p.d_key});
     f.rows("k", k, c.k, {p.batch, p.sources, p.heads, p.d_key});
-    f.rows("v", v, c.v, {p.batch, p.sources, p.heads, p.d_value});
+    f.rows("v", v, c.v, {p.batch, p.sources, p.heads, p.d_value}, v.scalar_type());
     gate(f, "beta", beta, c.beta, takes_beta(p.rule), p.rule, {p.batch, p.sources, p.heads});
     gate(f, "alpha", alpha, c.alpha, takes_alpha(p.rule), p.rule, {p.batch, p.sources, p.heads});
     f.mask(key_padding_mask, c.key_padding_mask, {p.batch, p.sources});
@@ -106,9 +107,9 @@ std::tuple<Tensor, Tensor, Tensor> fast_weights(const Tensor& q, const Tensor& k
   const std::array<int64_t, 1> none{0};
   const at::IntArrayRef W_shape = shape, z_shape = W_shape.slice(0, 3);
   Tensor out, new_W, new_z;
-  Device::forward(p, q, [&](Fields& f, auto& c) {
+  Device::forward(p, q, v, [&](Fields& f, auto& c) {
     in.describe(p, f, c);
-    out = f.new_rows(c.out, q, p.d_value);
+    out = f.new_rows(c.out, q, p.d_value, v.scalar_type());
     new_W = f.new_whole(c.W, return_state ? W_shape : at::IntArrayRef(none));
     new_z = f.new_whole(c.z, return_state && normalize_output ? z_shape : at::IntArrayRef(none));
   });
@@ -127,9 +128,9 @@ std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor> fast_weights_
                   {rule, feature_map, d_dot, causal, both_ways, normalize_features, normalize_output, eps});
   const Inputs in{q, k, v, beta, alpha, key_padding_mask, W, z, projection};
   Tensor grad_q, grad_k, grad_v, grad_beta, grad_alpha, grad_initial_W, grad_initial_z;
-  Device::backward(p, q, [&](Fields& f, auto& c) {
+  Device::backward(p, q, v, [&](Fields& f, auto& c) {
     in.describe(p, f, c);
-    f.rows("grad_out", grad_out, c.grad_out, {p.batch, p.targets, p.heads, p.d_value});
+    f.rows("grad_out", grad_out, c.grad_out, {p.batch, p.targets, p.heads, p.d_value}, v.scalar_type());
     states(f, "grad_W", "grad_z", grad_W, grad_z, c.grad_W, c.grad_z, p.state_shape(), normalize_output);
     grad_q = f.new_rows(c.grad_q, q, p.d_key);
     grad_k = f.new_rows(c.grad_k, k, p.d_key);

@@ -23,10 +23,11 @@ inline bool share_memory(const Tensor& x, const Tensor& y) {
 }
 
 // Allocates (B, L, H, width) with batch and time ordered as in x, so that fairseq's (T, B, C) is a view of it.
-inline Tensor new_rows(const Tensor& x, int64_t width) {
+inline Tensor new_rows(const Tensor& x, int64_t width, at::ScalarType type) {
   const int64_t B = x.size(0), L = x.size(1), H = x.size(2);
-  if (x.stride(1) > x.stride(0)) return at::empty({L, B, H, width}, x.options()).transpose(0, 1);
-  return at::empty({B, L, H, width}, x.options());
+  const at::TensorOptions options = x.options().dtype(type);
+  if (x.stride(1) > x.stride(0)) return at::empty({L, B, H, width}, options).transpose(0, 1);
+  return at::empty({B, L, H, width}, options);
 }
 
 // point(to, x) makes `to`, a pointer or a device's Rows, refer to x, whose type the caller has checked. It asks torch

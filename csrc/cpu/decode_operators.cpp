@@ -41,6 +41,7 @@ void check_tables(const Block& block) {
 // Describes a call, and checks the tables of what it describes.
 template <class Describe> auto with_tables(const Block& block, const Describe& describe) {
   return [&](Fields& f, auto& c) {
+    check_is(block.op, "written", block.written, block.keys.scalar_type());
     describe(f, c);
     check_tables(block);
   };

@@ -14,11 +14,15 @@ namespace fwp {
 namespace {
 
 struct Operators {
-  template <class Describe> static void forward(const Problem& p, const Tensor& q, const Describe& describe) {
+  template <class Describe>
+  static void forward(const Problem& p, const Tensor& q, const Tensor& v, const Describe& describe) {
+    check_is(p.op, "v", v, q.scalar_type());
     with_call<Call>(p.op, "q", q, describe,
                     [&](const auto& c, auto number) { run(p, c, chosen_kernels<decltype(number)>().rules.forward); });
   }
-  template <class Describe> static void backward(const Problem& p, const Tensor& q, const Describe& describe) {
+  template <class Describe>
+  static void backward(const Problem& p, const Tensor& q, const Tensor& v, const Describe& describe) {
+    check_is(p.op, "v", v, q.scalar_type());
     with_call<Call>(p.op, "q", q, describe,
                     [&](const auto& c, auto number) { run(p, c, chosen_kernels<decltype(number)>().rules.backward); });
   }

@@ -25,7 +25,8 @@ struct Decoding {
     DecodeCall call{};
     Fields fields(block.op, x);
     describe(fields, call);
-    call.type = type_of(block.op, "keys", block.keys.scalar_type());
+    call.x_type = type_of(block.op, "keys", block.keys.scalar_type());
+    call.type = type_of(block.op, "written", block.written.scalar_type());
     call.states = block.W ? static_cast<int>(block.W->size(0)) : 0;
     if (fields.ready()) start(block.op, kernels, call);
   }

@@ -17,8 +17,8 @@ namespace {
 // cached_bytes.
 constexpr int64_t cached_bytes = 64 << 20, large_bytes = 1 << 30, most_bytes = int64_t(4) << 30;
 
-// Returns true if one launch can serve the call: no states, few tokens, a map that the kernel computes itself, rows of
-// multiples of 16 bytes, and little shared memory.
+// Returns true if one launch can serve the call: no states, few tokens, a map that the kernel computes itself from
+// numbers of 2 bytes or features that are given, rows of multiples of 16 bytes, and little shared memory.
 bool short_serves(const Call& c, bool backward) {
   constexpr int most_bytes = 99 * 1024;
   const int most = backward ? most_backward_tokens : most_forward_tokens;
@@ -26,13 +26,13 @@ bool short_serves(const Call& c, bool backward) {
   const bool results =
       backward ? c.grad_out.aligned && c.grad_q.aligned && c.grad_k.aligned && c.grad_v.aligned : c.out.aligned;
   return !states && made && std::min(c.targets, c.sources) > 0 && std::max(c.targets, c.sources) <= most &&
-         c.type != Type::float32 && c.q.aligned && c.k.aligned && c.v.aligned && results &&
-         bytes_of_short(c) <= most_bytes;
+         c.type != Type::float32 && (c.x_type != Type::float32 || c.map == Map::identity) && c.q.aligned &&
+         c.k.aligned && c.v.aligned && results && bytes_of_short(c) <= most_bytes;
 }
 
 struct Operators {
   template <class Describe>
-  static void run(const Problem& p, const Tensor& q, const Describe& describe, bool backward) {
+  static void run(const Problem& p, const Tensor& q, const Tensor& v, const Describe& describe, bool backward) {
     const c10::cuda::CUDAGuard guard(q.device());
     Call call{};
     Fields fields(p.op, q);
@@ -41,7 +41,8 @@ struct Operators {
     TORCH_CHECK_VALUE(!p.options.both_ways || !(call.initial_W || call.W || call.grad_W), p.op,
                       ": both_ways is true with a state, expected false on CUDA");
     call.both_ways = p.options.both_ways;
-    call.type = type_of(p.op, "q", q.scalar_type());
+    call.x_type = type_of(p.op, "q", q.scalar_type());
+    call.type = type_of(p.op, "v", v.scalar_type());
     if (!fields.ready()) return;
     constexpr int64_t most = std::numeric_limits<int>::max() - chunk;  // kernels count in int
     for (int64_t size : {p.batch * p.heads, p.targets, p.sources})
@@ -80,11 +81,13 @@ struct Operators {
       TORCH_CHECK(launches.error == nullptr, op, ": ", launches.error);
     }
   }
-  template <class Describe> static void forward(const Problem& p, const Tensor& q, const Describe& describe) {
-    run(p, q, describe, false);
+  template <class Describe>
+  static void forward(const Problem& p, const Tensor& q, const Tensor& v, const Describe& describe) {
+    run(p, q, v, describe, false);
   }
-  template <class Describe> static void backward(const Problem& p, const Tensor& q, const Describe& describe) {
-    run(p, q, describe, true);
+  template <class Describe>
+  static void backward(const Problem& p, const Tensor& q, const Tensor& v, const Describe& describe) {
+    run(p, q, v, describe, true);
   }
 };
 

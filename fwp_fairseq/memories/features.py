@@ -56,9 +56,10 @@ class Features(nn.Module):
         x = x.transpose(1, 2)
         if self.has_length_one:
             features = phi.of_length_one(x, EPS).transpose(1, 2)
-            # One CUDA kernel can serve a short sentence if features and values share a half type. Only float16 has the
-            # 11 bits of the kernel's operands.
-            return features.half() if x.is_cuda and x.dtype == torch.float16 else features
+            # The CUDA kernels' operands have the 11 bits of float16, but its range is too small for gradients of a
+            # model in bfloat16.
+            narrow = x.dtype == torch.float16 or (x.dtype == torch.bfloat16 and not torch.is_grad_enabled())
+            return features.half() if x.is_cuda and narrow else features
         return phi(x, whole=self._identity is not None).transpose(1, 2)
 
     def phi(self, x: Tensor) -> Tensor:

@@ -25,7 +25,6 @@ hypotheses only rearranges these tables.
 """
 
 from dataclasses import dataclass, replace
-from functools import reduce
 
 import torch
 from torch import Tensor
@@ -69,6 +68,7 @@ class Cache:
         keys: (C, N, H, d_cached), normalised features. If features are wider than keys, and the map is homogeneous
             (phi(c x) = c^n phi(x)), keys are stored instead, scaled so that phi of a stored key is normalised.
         written: (C, N, H, d_value), the written vectors u_j.
+        dtype: that of the values before they were converted for the cache.
         strengths: (C, N, H), beta_j of the gated rule, alpha_j of the gated delta rule, else None.
         ancestors: (R, C) int32, the row in which each position of each hypothesis is stored; None for a shared source,
             for which that row is always ``rows[r]``.
@@ -80,6 +80,7 @@ class Cache:
 
     keys: Tensor
     written: Tensor
+    dtype: torch.dtype
     strengths: Tensor | None
     ancestors: Tensor | None
     rows: Tensor
@@ -144,11 +145,10 @@ class Decoding:
             q, k = (divided_features(x, self.feature_map, state_type(x.dtype), self.eps) for x in (q, k))
             return self._of_features().step(cache, q, k, v, beta, alpha, key_padding_mask)
         dtype = v.dtype
-        kept = None if cache is None else cache.keys.dtype
-        (q, k, v), (beta, alpha) = self._prepared(kept, (q, k, v), (beta, alpha))
         if cache is None:
             cache = self._empty(k, v, _FIRST_CAPACITY)
             cache.ancestors = torch.zeros(k.shape[0], _FIRST_CAPACITY, dtype=torch.int32, device=k.device)
+        q, k, v, beta, alpha = self._prepared(cache, q, k, v, beta, alpha)
         length = q.shape[1]
         if length == 1 and cache.count < cache.keys.shape[0] and k.shape[0] <= cache.keys.shape[1]:
             out = self._decode(q, cache, k, v, beta, alpha, key_padding_mask)
@@ -186,13 +186,13 @@ class Decoding:
         if self.divides_first:
             k = divided_features(k, self.feature_map, state_type(k.dtype), self.eps)
             return self._of_features().write(k, v, beta, alpha, key_padding_mask=key_padding_mask, rows=rows)
-        (k, v), (beta, alpha) = self._prepared(None, (k, v), (beta, alpha))
         sources = k.shape[1]
-        if sources > longest_block(self.d_dot(k), self.d_cached(k), v.shape[-1]):
-            cache = self._empty(k, v, 0)
+        fits = sources <= longest_block(self.d_dot(k), self.d_cached(k), v.shape[-1])
+        cache = self._empty(k, v, sources if fits else 0)
+        _, k, v, beta, alpha = self._prepared(cache, k, k, v, beta, alpha)
+        if not fits:
             cache.W, cache.z = self._state_of(k, v, (beta, alpha), key_padding_mask)
         else:
-            cache = self._empty(k, v, sources)
             cache.ancestors = torch.empty(k.shape[0], sources, dtype=torch.int32, device=k.device)
             # The written vectors do not depend on the queries, so any queries will do.
             self._decode(k, cache, k, v, beta, alpha, key_padding_mask)
@@ -201,12 +201,14 @@ class Decoding:
         return cache
 
     def read(self, cache: Cache, q: Tensor) -> Tensor:
-        """Reads everything in the cache with q (R, T, H, d_key); returns out (R, T, H, d_value) in q's dtype."""
+        """Reads everything in the cache with q (R, T, H, d_key).
+
+        Returns out (R, T, H, d_value) in the dtype of the values that were written.
+        """
         if self.divides_first:
             features = divided_features(q, self.feature_map, state_type(q.dtype), self.eps)
-            return self._of_features().read(cache, features).to(q.dtype)
-        (x,), _ = self._prepared(cache.keys.dtype, (q,))
-        return self._decode(x, cache).to(q.dtype)
+            return self._of_features().read(cache, features)
+        return self._decode(_to_dtype(q, cache.keys.dtype), cache).to(cache.dtype)
 
     def _decode(self, q: Tensor, cache: Cache, *written: Tensor | None) -> Tensor:
         return OPERATORS[self.rule](self.backend, self, q, cache, *written)
@@ -233,26 +235,26 @@ class Decoding:
         phi = self.feature_map
         return phi is not None and phi.homogeneity is not None and phi.non_negative and phi.d_dot > phi.d_key
 
-    def _prepared(self, dtype: torch.dtype | None, inputs: tuple[Tensor, ...], gates: tuple[Tensor | None, ...] = ()):
-        """Converts the inputs to the dtype of the cache, and the gates to the dtype of states.
-
-        ``dtype`` is the dtype of the cache, or None if there is no cache yet.
-        """
-        widest = dtype or reduce(torch.promote_types, [x.dtype for x in inputs])
-        dtype = dtype or decoding_native.cached_type(_to_dtype(inputs[0], widest))
-        gates = [None if x is None else _to_dtype(x, state_type(dtype)) for x in gates]
-        return [_to_dtype(x, dtype) for x in inputs], gates
+    @staticmethod
+    def _prepared(cache: Cache, q: Tensor, k: Tensor, v: Tensor, *gates: Tensor | None) -> list[Tensor | None]:
+        """Converts q and k to the dtype of cached keys, v to that of cached values, and gates to that of states."""
+        rows = [_to_dtype(q, cache.keys.dtype), _to_dtype(k, cache.keys.dtype), _to_dtype(v, cache.written.dtype)]
+        dtype = state_type(cache.keys.dtype)
+        return rows + [None if x is None else _to_dtype(x, dtype) for x in gates]
 
     def _empty(self, k: Tensor, v: Tensor, capacity: int) -> Cache:
         count, _, heads, d_value = v.shape
         projection = None if self.feature_map is None else self.feature_map.kernel_projection()
+        of_keys, of_values = decoding_native.cached_types(k, v)
+        dtype = state_type(of_keys)
         return Cache(
-            keys=v.new_empty(capacity, count, heads, self.d_cached(k)),
-            written=v.new_empty(capacity, count, heads, d_value),
-            strengths=v.new_empty(capacity, count, heads, dtype=state_type(v.dtype)) if self.rule in DECAYING else None,
+            keys=v.new_empty(capacity, count, heads, self.d_cached(k), dtype=of_keys),
+            written=v.new_empty(capacity, count, heads, d_value, dtype=of_values),
+            dtype=v.dtype,
+            strengths=v.new_empty(capacity, count, heads, dtype=dtype) if self.rule in DECAYING else None,
             ancestors=None,
             rows=torch.arange(count, dtype=torch.int32, device=v.device),
-            projection=None if projection is None else projection.to(state_type(v.dtype)).T.contiguous(),
+            projection=None if projection is None else projection.to(dtype).T.contiguous(),
         )
 
     def _make_room(self, cache: Cache, wanted: int, rows: int) -> int:

@@ -9,7 +9,7 @@ from .native import kernel_of, unknown
 
 
 def _fake_decode(q, k, v, beta, alpha, key_padding_mask, keys, written, *others):
-    return new_rows(q, written.shape[3])
+    return new_rows(q, written.shape[3], written.dtype)
 
 
 def _fake_fold(
@@ -34,9 +34,12 @@ def unsupported_reasons(decoding, x: Tensor, *others) -> list[str]:
     return reasons or KERNEL.refused(x, x.shape[-1], decoding.d_dot(x), LONGEST_BLOCK)
 
 
-def cached_type(x: Tensor) -> torch.dtype:
-    """Returns the dtype of cached keys and values for inputs x: on CUDA that of x, on the CPU float32 or wider."""
-    return x.dtype if x.device.type == "cuda" else state_type(x.dtype)
+def cached_types(k: Tensor, v: Tensor) -> tuple[torch.dtype, torch.dtype]:
+    """Returns the dtypes of cached keys and values: on CUDA those of k and v, on the CPU one of float32 or wider."""
+    if v.device.type == "cuda":
+        return k.dtype, v.dtype
+    dtype = state_type(torch.promote_types(k.dtype, v.dtype))
+    return dtype, dtype
 
 
 def run(decoding, q, cache, k=None, v=None, beta=None, alpha=None, key_padding_mask=None) -> Tensor:

@@ -82,7 +82,7 @@ def _fake(*arguments):
     dtype, has_z = state_type(q.dtype), options.return_state and options.normalize_output
     W = q.new_empty((batch, heads, options.d_dot, d_value) if options.return_state else 0, dtype=dtype)
     z = q.new_empty((batch, heads, options.d_dot) if has_z else 0, dtype=dtype)
-    return new_rows(q, d_value), W, z
+    return new_rows(q, d_value, inputs.v.dtype), W, z
 
 
 def _fake_backward(grad_out, grad_W, grad_z, *arguments):
@@ -123,7 +123,7 @@ def _differentiate(ctx, grad_out, grad_W, grad_z):
 # The CUDA kernels multiply operands of 11 bits, which is enough for half precision but not for float32.
 KERNEL = Kernel(
     "fast_weights", _fake, _fake_backward, _save, _differentiate, types=FLOATING,
-    cuda_types=(torch.float16, torch.bfloat16), cuda_refusal="cuda_refusal",
+    cuda_types=FLOATING[:2], cuda_refusal="cuda_refusal",
     others="the backends chunked and reference have",
 )  # fmt: skip
 
@@ -144,19 +144,18 @@ def unsupported_reasons(call: Call) -> list[str]:
 def run(call: Call) -> tuple[Tensor, FastWeights | None]:
     """Computes the operator; see :mod:`.fast_weights` for shapes and :class:`.call.Call` for the inputs."""
     dtype, phi = call.dtype, call.feature_map
-    # On CUDA, q, k and v keep their dtype if they share one. They do not if q and k are float32 features in a
-    # half-precision model.
-    narrow = call.v.device.type == "cuda" and call.q.dtype == call.k.dtype == call.v.dtype
-    taken = call.v.dtype if narrow else dtype
+    # On CUDA, v keeps its dtype, and so do q and k if they share one, which may be that of features.
+    narrow = call.v.device.type == "cuda" and call.q.dtype == call.k.dtype and call.q.dtype in FLOATING[:3]
+    x_type, v_type = (call.q.dtype, call.v.dtype) if narrow else (dtype, dtype)
     projection = projection_of(phi)
     W = z = None
     if call.initial_state is not None:
         W = call.initial_state.W.to(dtype)
         z = call.initial_state.z.to(dtype) if call.normalize_output else None
     inputs = _Inputs(
-        q=call.q.to(taken),
-        k=call.k.to(taken),
-        v=call.v.to(taken),
+        q=call.q.to(x_type),
+        k=call.k.to(x_type),
+        v=call.v.to(v_type),
         beta=None if call.beta is None else call.beta.to(dtype),
         alpha=None if call.alpha is None else call.alpha.to(dtype),
         key_padding_mask=call.key_padding_mask,

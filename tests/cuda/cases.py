@@ -31,11 +31,13 @@ def surrounded(*shape: int, dtype: torch.dtype, scale: float = 1.0) -> Tensor:
 
 
 def make(
-    rule: str, T: int, S: int, *, dtype, d_key=16, d_value=16, B=1, H=2, feature_map=DPFP, state=False, scale=1.0
+    rule: str, T: int, S: int, *, dtype, x_dtype=None, d_key=16, d_value=16, B=1, H=2, feature_map=DPFP, state=False,
+    scale=1.0,
 ) -> tuple[dict[str, Tensor], object]:  # fmt: skip
-    """The tensors of a call by name, exact in ``dtype``, and its map."""
+    """The tensors of a call by name, exact in ``dtype`` or, for q and k, in ``x_dtype``, and its map."""
     torch.manual_seed(1000 * T + S)
-    x = {name: surrounded(B, n, H, d_key, dtype=dtype, scale=scale) for name, n in (("q", T), ("k", S))}
+    x_dtype = x_dtype or dtype
+    x = {name: surrounded(B, n, H, d_key, dtype=x_dtype, scale=scale) for name, n in (("q", T), ("k", S))}
     if feature_map is None:  # normalisers expect features that are not negative
         x = {name: y.abs_() for name, y in x.items()}
     x["v"] = surrounded(B, S, H, d_value, dtype=dtype)
@@ -102,7 +104,7 @@ def assert_near(found: dict[str, Tensor], expected: dict[str, Tensor], limits: t
 def compare(rule: str, x: dict, phi, *, looser=1.0, layout=lambda y: y, **options) -> None:
     """Asserts that the kernels agree with the reference."""
     defaults = dict(causal=True, normalize_features=True, normalize_output=False, return_state=False)
-    options, dtype = defaults | options, x["q"].dtype
+    options, dtype = defaults | options, x["v"].dtype
     options["grad_dtype"] = dtype
     expected = run(rule, x, phi, backend="reference", device="cpu", dtype=torch.float64, **options)
     found = run(rule, x, phi, backend="native", device="cuda", layout=layout, **options)

@@ -32,18 +32,22 @@ LIMITS = {torch.float16: CUDA["float16"].values, torch.bfloat16: 3.5e-3, torch.f
 
 
 class Sentence(Stream):
-    """A stream of tokens that a type holds: for the reference in float64, for the kernels as they are given."""
+    """A stream of tokens that a type holds: for the reference in float64, for the kernels as they are given.
 
-    def __init__(self, decoding, tokens, d_key, d_value, dtype, seed=0):
+    ``x_dtype`` is the dtype of queries and keys, if it is another one.
+    """
+
+    def __init__(self, decoding, tokens, d_key, d_value, dtype, seed=0, x_dtype=None):
         super().__init__(decoding, tokens, d_key, d_value, seed=seed)
-        self.dtype = dtype
-        self.q, self.k, self.v = (x.to(dtype).double() for x in (self.q, self.k, self.v))
+        self.dtypes = (x_dtype or dtype,) * 2 + (dtype,)
+        self.q, self.k, self.v = (x.to(t).double() for x, t in zip((self.q, self.k, self.v), self.dtypes, strict=True))
         for name in GATES[decoding.rule]:
             setattr(self, name, getattr(self, name).float().double())
 
     def given(self, rows: Tensor, device: str) -> tuple[Tensor, ...]:
         given = self.inputs(rows)
-        return (*(x.to(device, self.dtype) for x in given[:3]), *(x.to(device, torch.float32) for x in given[3:]))
+        gates = (x.to(device, torch.float32) for x in given[3:])
+        return (*(x.to(device, t) for x, t in zip(given[:3], self.dtypes, strict=True)), *gates)
 
 
 def make(rule, feature_map, normalizer="both", d_key=16, eps=1e-6):
@@ -147,6 +151,26 @@ def test_rows_of_64_numbers_through_two_folds(rule, name, normalizer, dtype, mon
     )
     assert_near(out, sentence.expected(rows, mask), dtype, looser=1.5)
     assert site.cache.W is not None and site.cache.count < 8
+
+
+@pytest.mark.parametrize("rule", cases.RULES)
+@pytest.mark.parametrize("x_dtype", [torch.float16, torch.float32], ids=str)
+def test_features_of_another_type_than_values(rule, x_dtype, monkeypatch):
+    monkeypatch.setattr(decoding_module, "longest_block", lambda *widths: 40)
+    decoding = make(rule, None, "sum", 64)
+    sentence = Sentence(decoding, 2 * 60, 64, 64, torch.bfloat16, x_dtype=x_dtype)
+    site, rows = Site(decoding), torch.arange(120).view(2, 60)
+    found = site.steps(sentence, rows)
+    assert site.cache.W is not None and (site.cache.keys.dtype, site.cache.written.dtype) == sentence.dtypes[1:]
+    assert_near(found, sentence.expected(rows), torch.bfloat16, looser=1.5)
+    for sources in (20, 60):
+        site.write(sentence, rows[:1, :sources], None, torch.tensor([0, 0]))
+        q = sentence.inputs(rows[:, -1:])[0]
+        expected, _ = getattr(ops, f"{rule}_rule")(
+            q.flatten(0, 1)[None], *(x[:1, :sources] for x in sentence.inputs(rows)[1:]), causal=False,
+            normalize_features=True, normalize_output=False, backend="reference",
+        )  # fmt: skip
+        assert_near(site.read(q, x_dtype), expected.view(2, 1, *expected.shape[2:]), torch.bfloat16, looser=1.5)
 
 
 def test_rows_of_64_numbers_that_begin_anywhere():

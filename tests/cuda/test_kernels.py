@@ -64,6 +64,15 @@ def test_long(rule):
 
 
 @pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("dtypes", [(torch.bfloat16, torch.float32), (torch.float16, torch.bfloat16)], ids=str)
+@pytest.mark.parametrize("feature_map", [None, DPFP, ("elu", {})], ids=str)
+def test_keys_of_another_type_than_values(rule, dtypes, feature_map):
+    dtype, x_dtype = dtypes
+    x, phi = make(rule, 140, 140, dtype=dtype, x_dtype=x_dtype, H=1, state=True, feature_map=feature_map)
+    compare(rule, x, phi, return_state=True, looser=2)
+
+
+@pytest.mark.parametrize("rule", RULES)
 def test_many_heads(rule):
     """On a GPU so many that walks are 64 columns wide."""
     batch = 1 if emulated else 40

@@ -7,11 +7,11 @@
 
 namespace fwp::gpu {
 
-enum class Type : int { float16, bfloat16, float32 };  // of q, k, v, out and their gradients
+enum class Type : int { float16, bfloat16, float32 };
 
 constexpr int round_up(int x, unsigned to) { return int((x + to - 1) / to * to); }  // x is not negative
 
-// A (B, length, H, width) tensor, last dimension contiguous, other strides (in elements) free. Void: the call's type.
+// A (B, length, H, width) tensor, last dimension contiguous, other strides (in elements) free. Void: a type of the call.
 template <class V> struct Rows {
   V* data;
   int64_t batch, time, head;
@@ -31,10 +31,10 @@ constexpr int chunk = 64;  // tokens, features or columns of values that a block
 struct Call {
   Rule rule;
   Map map;
-  Type type;
-  int nu, m;                            // see Width
+  Type x_type, type;  // of q, k and their gradients; of v, out and theirs
+  int nu, m;  // see Width
   const float *projection, *projection_transposed;  // (m, d_key) and (d_key, m), contiguous
-  float input_scale;                    // of the inputs that the projection is multiplied with
+  float input_scale;  // of the inputs that the projection is multiplied with
   int causal, both_ways, normalize_features, normalize_output;
   float eps;
   int batch, heads, targets, sources, d_key, d_value, d_dot;

@@ -40,7 +40,7 @@ struct Decoder : DenseRows {
     if (dense) {
       copies_arrived();
       sync_warp();
-      if (c.type == Type::float16) scale_keys<Type::float16>(positions);
+      if (c.x_type == Type::float16) scale_keys<Type::float16>(positions);
       else scale_keys<Type::bfloat16>(positions);
     }
     sync_block();
@@ -84,7 +84,7 @@ struct Decoder : DenseRows {
     const Features<DecodeCall> map(c, s.x + which * 2 * c.d_key, c.projection, phi);
     const Rows<const void>& from = which ? c.k : c.q;
     const bool empty = which && pad;
-    each(c.d_key, [&](int d) { map.take(d, empty ? 0.f : load(c.type, from.data, offset(from, token) + d)); });
+    each(c.d_key, [&](int d) { map.take(d, empty ? 0.f : load(c.x_type, from.data, offset(from, token) + d)); });
     sync_warp();
     const float by = map.norm(empty, map.make());
     each(c.d_dot, [&](int i) { phi[i] *= by; });
@@ -97,7 +97,7 @@ struct Decoder : DenseRows {
   // A key whose features are all 0 may, once scaled, exceed float16's range.
   FWP_DEVICE void keep(int64_t at, float x) const {
     constexpr float most = 65504;
-    store(c.type, c.keys, at, c.type != Type::float16 ? x : x > most ? most : x < -most ? -most : x);
+    store(c.x_type, c.keys, at, c.x_type != Type::float16 ? x : x > most ? most : x < -most ? -most : x);
   }
   // Adds up sums over all threads; the first column_block threads get the totals.
   FWP_DEVICE void add_up(float (&sums)[3]) const {

@@ -6,12 +6,12 @@
 
 namespace fwp::gpu {
 
-// Shapes and meaning as in fwp_fairseq/ops/decoding.py. q, k, v, out and the cache are of the call's
-// type; beta, the projection and states are float. Storage and states are contiguous. Null where not given.
+// Shapes and meaning as in fwp_fairseq/ops/decoding.py. Gates, the projection and states are float. Storage and states
+// are contiguous. Null where not given.
 struct DecodeCall {
   Rule rule;
   Map map;
-  Type type;
+  Type x_type, type;  // of q, k and cached keys; of v, out and `written`
   int nu, m;                // see Width
   const float* projection;  // (d_key, m)
   float input_scale;        // of the inputs that the projection is multiplied with

@@ -16,7 +16,8 @@ constexpr int dense_width = column_block, dense_before = 8, dense_ld = dense_bef
 FWP_BOTH bool is_dense(const DecodeCall& c) {
   const bool aligned = (reinterpret_cast<uintptr_t>(c.keys) | reinterpret_cast<uintptr_t>(c.written)) % 16 == 0;
   const bool known = c.map == Map::dpfp ? c.nu <= dense_before : c.d_dot == dense_width;
-  return known && aligned && c.type != Type::float32 && c.d_cached == dense_width && c.d_value == dense_width;
+  return known && aligned && c.x_type != Type::float32 && c.type != Type::float32 && c.d_cached == dense_width &&
+         c.d_value == dense_width;
 }
 
 struct Hypothesis : Lanes {
@@ -43,7 +44,7 @@ struct Hypothesis : Lanes {
     return int64_t(at) * c.heads + h;
   }
   // Number d of a position in the cache of keys, which has features or, for a map with offsets (DPFP), the key itself.
-  FWP_DEVICE float cached(int64_t place, int d) const { return load(c.type, c.keys, place * c.d_cached + d); }
+  FWP_DEVICE float cached(int64_t place, int d) const { return load(c.x_type, c.keys, place * c.d_cached + d); }
   FWP_DEVICE float feature(int64_t place, int i) const {
     return c.map == Map::dpfp ? dpfp_feature([&](int d) { return cached(place, d); }, c.d_cached, i) : cached(place, i);
   }

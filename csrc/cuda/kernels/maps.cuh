@@ -45,6 +45,21 @@ FWP_DEVICE Eight packed(Type type, const float (&y)[8], float by) {  // y times 
   return z;
 }
 
+// Eight floats at an address that is a multiple of 16.
+FWP_DEVICE void load_floats(const float* from, float (&y)[8]) {
+  FWP_UNROLL (int half = 0; half < 2; ++half) {
+    const Eight x = eight(from + 4 * half);
+    FWP_UNROLL (int n = 0; n < 4; ++n) y[4 * half + n] = float_of(x.w[n]);
+  }
+}
+FWP_DEVICE void store_floats(float* to, const float (&y)[8], float by) {
+  FWP_UNROLL (int half = 0; half < 2; ++half) {
+    Eight x;
+    FWP_UNROLL (int n = 0; n < 4; ++n) x.w[n] = bits_of(by * y[4 * half + n]);
+    put_eight(to + 4 * half, x);
+  }
+}
+
 // The larger magnitudes of halves or bfloat16s. Bits of bfloat16s are compared as if they were halves, which gives the
 // same order; numbers whose bits would be NaN as halves are ignored.
 FWP_DEVICE uint32_t larger_magnitudes(uint32_t most, const Eight& x) {
@@ -111,8 +126,21 @@ template <int ROWS, bool DPFP> struct Slabs : Head, Fragments {
   }
   FWP_DEVICE uint16_t* row_of_x(int r) const { return x + r * ld_x + (ld_x - c.d_key); }
   FWP_DEVICE void start_slab(uint16_t* to, int ld, int first) const {
-    start_rows(to, ld, c.q, false, first, c.d_key);
-    start_rows(to + ROWS * ld, ld, c.k, true, first, c.d_key);
+    FWP_ROLLED (int key = 0; key < 2; ++key) start_rows(to + key * ROWS * ld, ld, key ? c.k : c.q, key, first, c.d_key);
+  }
+  // Calls f(row, x) for 8 columns x of each row that this thread copies, queries before keys, in slab s of float inputs;
+  // x is 0 where there is no input.
+  template <class F> FWP_DEVICE void each_eight_floats(int s, F f) const {
+    const int first = chunk * s + column();
+    FWP_ROLLED (int row = first_row(); row < 2 * ROWS; row += across) {
+      const bool key = row >= ROWS;
+      const int token = row - (key ? ROWS : 0);
+      const Rows<const void>& from = key ? c.k : c.q;
+      float x[8] = {};
+      if (first < c.d_key && is_there(token, key))
+        load_floats(static_cast<const float*>(from.data) + offset(from, token, key ? c.sources : c.targets) + first, x);
+      f(row, x);
+    }
   }
   // Copies 64 columns of inputs to the place of their features, for a map that is a function of one number.
   FWP_DEVICE void fetch(int s) const {
@@ -133,19 +161,30 @@ template <int ROWS, bool DPFP> struct Slabs : Head, Fragments {
     if constexpr (DPFP) {
       uint32_t most = 0;
       FWP_ROLLED (const uint16_t* x = own_x; x < end; x += 8) most = larger_magnitudes(most, eight(x));
-      largest = magnitude(c.type, most);
-    } else largest = largest_feature();
+      largest = magnitude(c.x_type, most);
+    } else largest = c.x_type == Type::float32 ? largest_float() : largest_feature();
     const float power = power_for(largest, most_power), back = undone(power);
     const bool key = thread >= ROWS;
     of_q[thread] = !is_there(thread - (key ? ROWS : 0), key) ? 0.f : DPFP ? back * back : back;
     if constexpr (DPFP) {
-      FWP_ROLLED (uint16_t* x = own_x; x < end; x += 8) put_eight(x, scaled(c.type, eight(x), power));
+      FWP_ROLLED (uint16_t* x = own_x; x < end; x += 8) put_eight(x, scaled(c.x_type, eight(x), power));
       FWP_ROLLED (int i = -8; i >= c.d_key - ld_x; i -= 8) {  // the copies of x before it
         Eight y = eight(end + i);
         FWP_UNROLL (int n = 0; n < 4; ++n) y.w[n] ^= 0x80008000u;
         put_eight(own_x + i, y);
       }
-    }
+    } else sync_block();  // several threads convert a row of floats
+  }
+  FWP_DEVICE float largest_float() const {
+    FWP_ROLLED (int s = 0; s < slabs(); ++s)
+      each_eight_floats(s, [&](int row, const float (&x)[8]) {
+        float most = 0;
+        FWP_UNROLL (int n = 0; n < 8; ++n) most = larger(most, absolute(x[n]));
+        FWP_UNROLL (int mask = 1; mask < 8; mask *= 2) most = larger(most, shuffle_xor(most, mask));
+        if (column() == 0) of_q[row] = s ? larger(of_q[row], most) : most;
+      });
+    sync_block();
+    return of_q[thread];
   }
   // The largest magnitude of a feature of a monotonic map.
   FWP_DEVICE float largest_feature() const {
@@ -153,7 +192,7 @@ template <int ROWS, bool DPFP> struct Slabs : Head, Fragments {
     FWP_ROLLED (int s = 0; s < slabs(); ++s) {
       fetch(s);
       FWP_ROLLED (int i = 0; i < chunk && chunk * s + i < c.d_key; i += 8) {
-        unpack(c.type, eight(own_phi + i), y);
+        unpack(c.x_type, eight(own_phi + i), y);
         FWP_UNROLL (int n = 0; n < 8; ++n) up = larger(up, y[n]), down = larger(down, -y[n]);
       }
       sync_block();
@@ -179,18 +218,24 @@ template <int ROWS, bool DPFP> struct Slabs : Head, Fragments {
   }
 
  protected:
+  FWP_DEVICE float power_of(int row) const { return of_q[row] == 0 ? 0.f : undone(of_q[row]); }
   FWP_DEVICE void make_function(int s) const {
+    if (c.x_type == Type::float32)
+      return each_eight_floats(s, [&](int row, const float (&x)[8]) {
+        put_eight(phi + row * tile_ld + column(), packed(Type::float16, x, power_of(row)));
+      });
     fetch(s);
-    const float of = of_q[thread], power = of == 0 ? 0.f : undone(of);
-    FWP_ROLLED (int i = 0; i < chunk; i += 8) {
-      float y[8];
-      unpack(c.type, eight(own_phi + i), y);
-      const float by = chunk * s + i < c.d_key ? power : 0.f;
-      Eight z;
-      FWP_UNROLL (int n = 0; n < 4; ++n)
-        z.w[n] = pack_halves(function_of(c.map, y[2 * n]) * by, function_of(c.map, y[2 * n + 1]) * by);
-      put_eight(own_phi + i, z);
-    }
+    const float power = power_of(thread);
+    const int width = c.d_key - chunk * s;
+    if (c.map == Map::identity)
+      FWP_ROLLED (int i = 0; i < chunk; i += 8)
+        put_eight(own_phi + i, multiplied(c.x_type, eight(own_phi + i), i < width ? power : 0.f));
+    else
+      FWP_ROLLED (int i = 0; i < chunk; i += 2) {
+        const Float2 y = two_of(c.x_type, word(own_phi + i));
+        const float by = i < width ? power : 0.f;
+        word(own_phi + i) = pack_halves(function_of(c.map, y.x) * by, function_of(c.map, y.y) * by);
+      }
   }
   FWP_DEVICE void make_dpfp(int s, int columns) const {
     if (c.nu == 2) {  // one group is a part

@@ -51,7 +51,7 @@ struct Row : Head {
   // Returns put(d, gradient of x_d), which writes to the caller's tensor.
   FWP_DEVICE auto putting() const {
     const Rows<void>& to = of_query ? c.grad_q : c.grad_k;
-    return [data = to.data, at = offset(to, token, length), type = c.type, empty = is_empty()](int d, float y) {
+    return [data = to.data, at = offset(to, token, length), type = c.x_type, empty = is_empty()](int d, float y) {
       store(type, data, at + d, empty ? 0.f : y);
     };
   }
@@ -69,10 +69,10 @@ struct DpfpRow : Row {
   FWP_DEVICE uint16_t* inputs_from(int i) const { return to.number(token, before_x(c) + i); }
   // x_i to x_{i+7}, and 0 beyond the last one.
   FWP_DEVICE void eight_of(int i, float (&y)[8]) const {
-    if (from.aligned && c.type != Type::float32)
-      unpack(c.type, empty ? Eight{} : eight(static_cast<const uint16_t*>(from.data) + at + i), y);
+    if (from.aligned && c.x_type != Type::float32)
+      unpack(c.x_type, empty ? Eight{} : eight(static_cast<const uint16_t*>(from.data) + at + i), y);
     else
-      FWP_UNROLL (int n = 0; n < 8; ++n) y[n] = empty || i + n >= c.d_key ? 0.f : load(c.type, from.data, at + i + n);
+      FWP_UNROLL (int n = 0; n < 8; ++n) y[n] = empty || i + n >= c.d_key ? 0.f : load(c.x_type, from.data, at + i + n);
   }
   FWP_DEVICE void put_inputs(int i, const float (&y)[8], float by) const {
     Eight z;
@@ -162,8 +162,8 @@ struct DpfpRow : Row {
     FWP_ROLLED (int i = 0; i < c.d_key; i += 8) {
       float y[8];
       FWP_UNROLL (int n = 0; n < 8; ++n) y[n] = g[i + n];
-      if (out.aligned && c.type != Type::float32)
-        put_eight(static_cast<uint16_t*>(out.data) + offset(out, token, length) + i, packed(c.type, y, by));
+      if (out.aligned && c.x_type != Type::float32)
+        put_eight(static_cast<uint16_t*>(out.data) + offset(out, token, length) + i, packed(c.x_type, y, by));
       else
         FWP_UNROLL (int n = 0; n < 8; ++n)
           if (i + n < c.d_key) put(i + n, by * y[n]);
@@ -187,7 +187,7 @@ struct FeatureRow : Row {
     const bool empty = is_empty();
     const void* const data = from.data;
     const int64_t at = offset(from, token, length);
-    map.each(c.d_key, [&](int d) { map.take(d, empty ? 0.f : load(c.type, data, at + d)); });
+    map.each(c.d_key, [&](int d) { map.take(d, empty ? 0.f : load(c.x_type, data, at + d)); });
     sync_warp();
     return map.norm(empty, map.make());
   }

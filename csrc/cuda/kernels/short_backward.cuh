@@ -403,7 +403,8 @@ template <int ROWS, bool CORRECTS, bool DECAYS, bool DPFP> struct ShortBackward 
   struct Row {
     bool key, there;
     int token, length;
-    uint16_t* to;
+    void* to;
+    int64_t at;
     float by;  // 0 if the gradient is 0
   };
   FWP_DEVICE Row own_row() const {
@@ -414,7 +415,8 @@ template <int ROWS, bool CORRECTS, bool DECAYS, bool DPFP> struct ShortBackward 
             token < length,
             token,
             length,
-            static_cast<uint16_t*>(to.data) + this->offset(to, token, length),
+            to.data,
+            this->offset(to, token, length),
             (key ? factor_k : factor_q)[token]};
   }
   // Under DPFP with nu of 3 or more, whether slabs add up the gradients of x in shared memory, since several of them
@@ -459,7 +461,7 @@ template <int ROWS, bool CORRECTS, bool DECAYS, bool DPFP> struct ShortBackward 
     else if constexpr (DPFP) {  // x_{-1} and x_{-2} are the last inputs with the opposite sign
       left = add_halves(word(this->own_x + c.d_key - 2), left ^ 0x80008000u);
       const float first = own.by * first_half(left), second = own.by * second_half(left);
-      if (own.there) *reinterpret_cast<uint32_t*>(own.to + c.d_key - 2) = pack_two(c.type, first, second);
+      if (own.there) word(static_cast<uint16_t*>(own.to) + own.at + c.d_key - 2) = pack_two(c.x_type, first, second);
     }
   }
   static FWP_DEVICE void start(Strip<8>& sum, const float (&mean)[2]) {
@@ -467,18 +469,21 @@ template <int ROWS, bool CORRECTS, bool DECAYS, bool DPFP> struct ShortBackward 
       FWP_UNROLL (int i = 0; i < 4; ++i) sum[n][i] = -mean[i / 2];
   }
   FWP_DEVICE void store_eight(const Row& own, int column, const float (&y)[8]) const {
-    if (own.there) put_eight(own.to + column, packed(c.type, y, own.by));
+    if (!own.there) return;
+    const int64_t at = own.at + column;
+    if (!DPFP && c.x_type == Type::float32) store_floats(static_cast<float*>(own.to) + at, y, own.by);
+    else put_eight(static_cast<uint16_t*>(own.to) + at, packed(c.x_type, y, own.by));
   }
   FWP_DEVICE void back_function(const Row& own, int s) const {
-    const bool there = this->is_there(own.token, own.key);
     FWP_ROLLED (int i = 0; i < chunk && chunk * s + i < c.d_key; i += 8) {
-      float y[8], d[8];
-      const Rows<const void>& from = own.key ? c.k : c.q;
-      unpack(c.type, there ? this->at(from, own.token, own.length, chunk * s + i) : Eight{}, y);
+      float d[8], f[8];
       unpack(Type::float16, eight(values + thread * tile_ld + i), d);
-      FWP_UNROLL (int n = 0; n < 8; ++n) y[n] = function_back(c.map, d[n], function_of(c.map, y[n]));
-      store_eight(own, chunk * s + i, y);
+      unpack(Type::float16, eight(this->own_phi + i), f);
+      if (c.map != Map::identity)
+        FWP_UNROLL (int n = 0; n < 8; ++n) d[n] = function_back(c.map, d[n], of_q[thread] * f[n]);
+      store_eight(own, chunk * s + i, d);
     }
+    sync_block();  // the next features replace these
   }
   // The power of two of gradients that are added up: sums of 2 nu products, as those of four products, stay in the range
   // of halves.
