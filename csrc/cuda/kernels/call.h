@@ -31,7 +31,8 @@ constexpr int chunk = 64;  // tokens, features or columns of values that a block
 struct Call {
   Rule rule;
   Map map;
-  Type x_type, type;  // of q, k and their gradients; of v, out and theirs
+  Type x_type;  // of q, k and their gradients
+  Type type;  // of v, out and their gradients
   int nu, m;  // see Width
   const float *projection, *projection_transposed;  // (m, d_key) and (d_key, m), contiguous
   float input_scale;  // of the inputs that the projection is multiplied with

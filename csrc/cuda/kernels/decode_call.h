@@ -11,7 +11,8 @@ namespace fwp::gpu {
 struct DecodeCall {
   Rule rule;
   Map map;
-  Type x_type, type;  // of q, k and cached keys; of v, out and `written`
+  Type x_type;  // of q, k and cached keys
+  Type type;  // of v, out and `written`
   int nu, m;                // see Width
   const float* projection;  // (d_key, m)
   float input_scale;        // of the inputs that the projection is multiplied with
