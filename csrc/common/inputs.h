@@ -39,6 +39,10 @@ inline double input_scale(int64_t d_key) { return std::pow(double(d_key), -0.25)
 // Sets a field of a call, whose type may be narrower than that of x.
 template <class Field, class V> void set(Field& field, V x) { field = static_cast<Field>(x); }
 
+// True for calls of devices whose kernels multiply by a projection.
+template <class C, class = void> constexpr bool takes_projection = false;
+template <class C> constexpr bool takes_projection<C, std::void_t<decltype(C::projection)>> = true;
+
 // Checks that there is a projection if and only if the map takes one, and that it has this shape.
 template <class V>
 void projection(Fields& f, const OptionalTensor& x, V*& field, Map map, at::IntArrayRef shape, bool taken) {

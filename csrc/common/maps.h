@@ -3,7 +3,7 @@
 //
 // There are two kinds of maps. A map that applies one function to each number needs only its name in FWP_ELEMENTWISE
 // and a Function in elementwise.h. Any other map needs its name in FWP_MAPS, its width in width_of, and code for each
-// device (cpu/maps, cuda/kernels/features.cuh).
+// device (cpu/maps, cuda/README.md).
 #pragma once
 
 #include <cstdint>

@@ -57,8 +57,6 @@ struct Problem {
     c.rule = rule;
     c.map = map;
     set(c.nu, width.nu);
-    set(c.m, width.m);
-    set(c.input_scale, input_scale(d_key));
     c.causal = options.causal;
     c.normalize_features = options.normalize_features;
     c.normalize_output = options.normalize_output;
@@ -86,7 +84,11 @@ struct Inputs {
     gate(f, "beta", beta, c.beta, takes_beta(p.rule), p.rule, {p.batch, p.sources, p.heads});
     gate(f, "alpha", alpha, c.alpha, takes_alpha(p.rule), p.rule, {p.batch, p.sources, p.heads});
     f.mask(key_padding_mask, c.key_padding_mask, {p.batch, p.sources});
-    fwp::projection(f, projection, c.projection, p.map, {p.width.m, p.d_key}, p.width.m > 0);
+    if constexpr (takes_projection<C>) {
+      set(c.m, p.width.m);
+      set(c.input_scale, input_scale(p.d_key));
+      fwp::projection(f, projection, c.projection, p.map, {p.width.m, p.d_key}, p.width.m > 0);
+    }
     states(f, "initial_W", "initial_z", W, z, c.initial_W, c.initial_z, p.state_shape(), p.options.normalize_output);
   }
 };

@@ -17,15 +17,15 @@ namespace {
 // cached_bytes.
 constexpr int64_t cached_bytes = 64 << 20, large_bytes = 1 << 30, most_bytes = int64_t(4) << 30;
 
-// Returns true if one launch can serve the call: no states, few tokens, a map that the kernel computes itself from
-// numbers of 2 bytes or features that are given, rows of multiples of 16 bytes, and little shared memory.
+// Returns true if one launch can serve the call: no states, few tokens, numbers of 2 bytes or float features that are
+// given, rows of multiples of 16 bytes, and little shared memory.
 bool short_serves(const Call& c, bool backward) {
   constexpr int most_bytes = 99 * 1024;
   const int most = backward ? most_backward_tokens : most_forward_tokens;
-  const bool states = c.initial_W || c.W || c.grad_W, made = elementwise(c.map) || c.map == Map::dpfp;
+  const bool states = c.initial_W || c.W || c.grad_W;
   const bool results =
       backward ? c.grad_out.aligned && c.grad_q.aligned && c.grad_k.aligned && c.grad_v.aligned : c.out.aligned;
-  return !states && made && std::min(c.targets, c.sources) > 0 && std::max(c.targets, c.sources) <= most &&
+  return !states && std::min(c.targets, c.sources) > 0 && std::max(c.targets, c.sources) <= most &&
          c.type != Type::float32 && (c.x_type != Type::float32 || c.map == Map::identity) && c.q.aligned &&
          c.k.aligned && c.v.aligned && results && bytes_of_short(c) <= most_bytes;
 }
@@ -37,6 +37,8 @@ struct Operators {
     Call call{};
     Fields fields(p.op, q);
     check_sizes(p.op, "q", q.scalar_type(), p.d_key);
+    TORCH_CHECK_VALUE(elementwise(p.map) || p.map == Map::dpfp, p.op, ": feature_map is ", name_of(p.map),
+                      ", expected its features and the identity on CUDA");
     describe(fields, call);
     TORCH_CHECK_VALUE(!p.options.both_ways || !(call.initial_W || call.W || call.grad_W), p.op,
                       ": both_ways is true with a state, expected false on CUDA");
@@ -48,13 +50,6 @@ struct Operators {
     for (int64_t size : {p.batch * p.heads, p.targets, p.sources})
       TORCH_CHECK_VALUE(size <= most, p.op, ": ", size, " heads or tokens, expected at most ", most, " on CUDA");
     if (short_serves(call, backward)) return start(p.op, run_short, call);
-    Tensor transposed;
-    if (call.projection) {
-      const auto floats = q.options().dtype(at::kFloat);
-      const Tensor given = at::from_blob(const_cast<float*>(call.projection), {p.width.m, p.d_key}, floats);
-      transposed = given.transpose(0, 1).contiguous();
-      point(call.projection_transposed, transposed);
-    }
     start_groups(p.op, q, call, backward);
   }
   static void start_groups(const char* op, const Tensor& q, Call& call, bool backward) {

@@ -17,8 +17,7 @@ class Hedgehog(LearnedMap):
     W starts as the identity, as in their code. If n is larger, additional blocks of d_key rows start as random
     orthogonal matrices, because features with equal rows would stay equal.
 
-    Cost: that of W x. On the CPU, the operator computes the features from W x in cache. On CUDA in half precision,
-    features are written to memory in each pass; in single precision, autograd keeps them.
+    Cost: that of W x. On the CPU, the operator computes the features from W x in cache; on CUDA, autograd keeps them.
     """
 
     name = "hedgehog"

@@ -1,10 +1,11 @@
-"""The compiled operators in ``csrc/``, which compute phi on the fly.
+"""The compiled operators in ``csrc/``, which compute phi on the fly, apart from two maps on CUDA.
 
 If the library loads, importing this module registers the fake kernels and the autograd formula of
 ``torch.ops.fwp.fast_weights`` and ``fast_weights_backward``. Only the inputs are saved for the backward pass, which
 recomputes phi and the Gram matrices.
 """
 
+from dataclasses import replace
 from typing import NamedTuple
 
 import torch
@@ -120,6 +121,10 @@ def _differentiate(ctx, grad_out, grad_W, grad_z):
     return *gradients, *(None for _ in options)
 
 
+# Maps whose features depend on all numbers of a row. On CUDA, PyTorch computes them before the kernels of the operator;
+# the kernels of decoding compute them themselves, because a launch takes longer than this arithmetic.
+_OF_WHOLE_ROWS = ("favor", "softmax_pair")
+
 # The CUDA kernels multiply operands of 11 bits, which is enough for half precision but not for float32.
 KERNEL = Kernel(
     "fast_weights", _fake, _fake_backward, _save, _differentiate, types=FLOATING,
@@ -141,12 +146,24 @@ def unsupported_reasons(call: Call) -> list[str]:
     return reasons or KERNEL.refused(call.v, call.rule, d_key, d_key if phi is None else phi.d_dot)
 
 
+def _with_features(call: Call) -> Call:
+    """Computes the features of q and k with PyTorch, those of pads from zeros, and replaces the map by the identity."""
+    k, pads = call.k, call.key_padding_mask
+    k = k if pads is None else k.masked_fill(pads[:, :, None, None], 0)
+    q, k = (call.features(x.transpose(1, 2)).transpose(1, 2) for x in (call.q, k))
+    return replace(call, q=q, k=k, feature_map=None)
+
+
 def run(call: Call) -> tuple[Tensor, FastWeights | None]:
     """Computes the operator; see :mod:`.fast_weights` for shapes and :class:`.call.Call` for the inputs."""
-    dtype, phi = call.dtype, call.feature_map
-    # On CUDA, v keeps its dtype, and so do q and k if they share one, which may be that of features.
-    narrow = call.v.device.type == "cuda" and call.q.dtype == call.k.dtype and call.q.dtype in FLOATING[:3]
-    x_type, v_type = (call.q.dtype, call.v.dtype) if narrow else (dtype, dtype)
+    dtype = x_type = v_type = call.dtype
+    if call.v.device.type == "cuda":
+        if kernel_of(call.feature_map) in _OF_WHOLE_ROWS:
+            call = _with_features(call)
+        v_type = call.v.dtype
+        if call.q.dtype == call.k.dtype and call.q.dtype in FLOATING[:3]:
+            x_type = call.q.dtype
+    phi = call.feature_map
     projection = projection_of(phi)
     W = z = None
     if call.initial_state is not None:

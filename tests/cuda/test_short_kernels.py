@@ -16,9 +16,7 @@ from tests.pairs import covering
 pytestmark = [pytest.mark.slow, pytest.mark.needs("native", "cuda")]
 
 LENGTHS = [1, 16, 17, 32, 33, 64, 65, 100, 128]
-OTHERS = ("favor", "softmax_pair")  # which these kernels do not compute
-MAPS = [entry for entry in maps.MAPS if entry is None or entry[0] not in OTHERS]
-MAPS += [("dpfp", {"nu": nu}) for nu in (2, 4)]
+MAPS = maps.MAPS + [("dpfp", {"nu": nu}) for nu in (2, 4)]
 WIDTHS = [(8, 8), (16, 72), (64, 64), (72, 136)]  # d_key, d_value
 of_kernels_that_ran = pytest.mark.skipif(emulated is None, reason="only an emulated device knows which kernels ran")
 DEFAULTS = dict(causal=True, normalize_features=True, normalize_output=False, return_state=False)

@@ -33,9 +33,7 @@ struct Call {
   Map map;
   Type x_type;  // of q, k and their gradients
   Type type;  // of v, out and their gradients
-  int nu, m;  // see Width
-  const float *projection, *projection_transposed;  // (m, d_key) and (d_key, m), contiguous
-  float input_scale;  // of the inputs that the projection is multiplied with
+  int nu;  // see Width
   int causal, both_ways, normalize_features, normalize_output;
   float eps;
   int batch, heads, targets, sources, d_key, d_value, d_dot;

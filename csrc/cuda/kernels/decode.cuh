@@ -81,7 +81,7 @@ struct Decoder : DenseRows {
   // One warp computes the features of the query (0) or the key (1), and stores the key in the cache.
   FWP_DEVICE void make(int token, int which, bool pad, int position) const {
     float* const phi = s.phi + which * c.d_dot;
-    const Features<DecodeCall> map(c, s.x + which * 2 * c.d_key, c.projection, phi);
+    const Features map(c, s.x + which * 2 * c.d_key, phi);
     const Rows<const void>& from = which ? c.k : c.q;
     const bool empty = which && pad;
     each(c.d_key, [&](int d) { map.take(d, empty ? 0.f : load(c.x_type, from.data, offset(from, token) + d)); });

@@ -2,8 +2,7 @@
 // step.
 #pragma once
 
-#include "decode_call.h"
-#include "features.cuh"
+#include "decode_features.cuh"
 #include "tokens.cuh"
 
 namespace fwp::gpu {

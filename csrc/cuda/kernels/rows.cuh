@@ -18,14 +18,9 @@ FWP_BOTH int row_blocks_of_head(const Call& c) {
   const int some = is_dpfp(c) ? most_threads : rows_of_block;
   return (rows_of_head(c) + some - 1) / some;
 }
-// Shared memory of a block: for each warp, x and phi, preceded in the backward pass by the gradient of phi. In the
-// forward pass, the largest feature of each row follows.
-FWP_BOTH int gradient_floats(const Call& c, bool back) { return back ? round_up(c.d_dot, 4) : 0; }
-FWP_BOTH int row_floats(const Call& c, bool back) {
-  return gradient_floats(c, back) + round_up(2 * c.d_key, 4) + features_of(c);
-}
+// Shared memory of a block: features of a row for each warp; in the forward pass, the largest feature of each row follows.
 FWP_BOTH int rows_bytes(const Call& c, bool back) {
-  return is_dpfp(c) ? 0 : 4 * (most_threads / 32 * row_floats(c, back) + (back ? 0 : rows_of_block));
+  return is_dpfp(c) ? 0 : 4 * (most_threads / 32 * features_of(c) + (back ? 0 : rows_of_block));
 }
 
 // A row of queries or of keys.
@@ -172,24 +167,22 @@ struct DpfpRow : Row {
 };
 
 struct FeatureRow : Row {
-  float *gradient, *x, *phi;
+  const Lanes lanes;
+  float* const phi;
 
-  FWP_DEVICE FeatureRow(const Call& call, int head, int row, bool back) : Row(call, head, row) {
-    gradient = reinterpret_cast<float*>(shared_memory(rows_bytes(c, back))) + warp_index() * row_floats(c, back);
-    x = gradient + gradient_floats(c, back);
-    phi = x + round_up(2 * c.d_key, 4);
-  }
+  FWP_DEVICE FeatureRow(const Call& call, int head, int row, bool back)
+      : Row(call, head, row),
+        phi(reinterpret_cast<float*>(shared_memory(rows_bytes(c, back))) + warp_index() * features_of(c)) {}
 
-  FWP_DEVICE Features<Call> features() const { return {c, x, c.projection_transposed, phi}; }
-  // Computes phi in shared memory; returns the factor that normalises it.
+  // Computes phi in shared memory, followed by zeros; returns the factor that normalises it.
   FWP_DEVICE float make() const {
-    const Features<Call> map = features();
     const bool empty = is_empty();
-    const void* const data = from.data;
     const int64_t at = offset(from, token, length);
-    map.each(c.d_key, [&](int d) { map.take(d, empty ? 0.f : load(c.x_type, data, at + d)); });
+    const float sum = lanes.sum(features_of(c), [&](int i) {
+      return phi[i] = empty || i >= c.d_dot ? 0.f : function_of(c.map, load(c.x_type, from.data, at + i));
+    });
     sync_warp();
-    return map.norm(empty, map.make());
+    return empty ? 0.f : c.normalize_features ? inverse_of(sum + c.eps) : 1.f;
   }
   struct alignas(16) EightFloats {
     float x[8];
@@ -199,9 +192,6 @@ struct FeatureRow : Row {
   FWP_DEVICE float run() const {
     const float by = make();
     const Matrix to = inputs();
-    const Lanes lanes;
-    FWP_ROLLED (int i = c.d_dot + lanes.lane; i < to.ld; i += 32) phi[i] = 0;
-    sync_warp();
     float most = 0;
     lanes.each(to.ld / 8, [&](int i) {
       const EightFloats y = eight_floats(i);
@@ -220,7 +210,6 @@ struct FeatureRow : Row {
   // Scales them by the power of two for the block instead, whose largest magnitude is `all`.
   FWP_DEVICE void join(float most, float all) const {
     const Matrix to = inputs();
-    const Lanes lanes;
     const float power = power_of_block(all), by = power_of_block(most) * undone(power);
     if (by != 1)
       lanes.each(to.ld / 8, [&](int i) {
@@ -233,16 +222,11 @@ struct FeatureRow : Row {
   }
   FWP_DEVICE void run_back() const {
     if (token >= length) return;
-    const Features<Call> map = features();
-    const float* const of_inputs = gradient_of_inputs();
-    FWP_ROLLED (int i = 4 * map.lane; i < c.d_dot; i += 128) start_copy(gradient + i, of_inputs + i);
+    const float* const g = gradient_of_inputs();
     const float by = make();
-    copies_arrived();
-    sync_warp();
-    const float mean = c.normalize_features ? by * map.sum(c.d_dot, [&](int i) { return phi[i] * gradient[i]; }) : 0.f;
-    map.each(c.d_dot, [&](int i) { gradient[i] = by * (gradient[i] - mean); });
-    sync_warp();
-    map.back(gradient, c.projection, putting());
+    const float mean = c.normalize_features ? by * lanes.sum(c.d_dot, [&](int i) { return phi[i] * g[i]; }) : 0.f;
+    const auto put = putting();
+    lanes.each(c.d_dot, [&](int i) { put(i, function_back(c.map, by * (g[i] - mean), phi[i])); });
   }
 };
 
