@@ -24,8 +24,8 @@ SPILLED, SHORT_SPILLED = 320, 128  # bytes a thread, stored and loaded
 CODE = {  # bytes on sm_90; 48,000 are wanted
     "short_forward": 79_000,
     "short_backward": 124_500,
-    "rows": 43_000,
-    "rows_back": 43_000,
+    "rows": 31_500,
+    "rows_back": 21_500,
     "keys": 38_000,
     "walk": 105_000,
     "outputs": 105_000,
