@@ -27,10 +27,10 @@ CODE = {  # bytes on sm_90; 48,000 are wanted
     "rows": 31_500,
     "rows_back": 21_500,
     "keys": 38_000,
-    "walk": 105_000,
-    "outputs": 105_000,
+    "walk": 103_000,
+    "outputs": 103_000,
     "walk_back": 124_000,
-    "chunks_back": 192_000,
+    "chunks_back": 190_500,
 }
 
 

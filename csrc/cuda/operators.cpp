@@ -26,8 +26,8 @@ bool short_serves(const Call& c, bool backward) {
   const bool results =
       backward ? c.grad_out.aligned && c.grad_q.aligned && c.grad_k.aligned && c.grad_v.aligned : c.out.aligned;
   return !states && std::min(c.targets, c.sources) > 0 && std::max(c.targets, c.sources) <= most &&
-         c.type != Type::float32 && (c.x_type != Type::float32 || c.map == Map::identity) && c.q.aligned &&
-         c.k.aligned && c.v.aligned && results && bytes_of_short(c) <= most_bytes;
+         (c.x_type != Type::float32 || c.map == Map::identity) && c.q.aligned && c.k.aligned && c.v.aligned &&
+         results && bytes_of_short(c) <= most_bytes;
 }
 
 struct Operators {
@@ -45,6 +45,7 @@ struct Operators {
     call.both_ways = p.options.both_ways;
     call.x_type = type_of(p.op, "q", q.scalar_type());
     call.type = type_of(p.op, "v", v.scalar_type());
+    TORCH_CHECK_VALUE(call.type != Type::float32, p.op, ": v is of type Float, expected Half or BFloat16 on CUDA");
     if (!fields.ready()) return;
     constexpr int64_t most = std::numeric_limits<int>::max() - chunk;  // kernels count in int
     for (int64_t size : {p.batch * p.heads, p.targets, p.sources})

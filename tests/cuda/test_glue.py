@@ -86,7 +86,7 @@ def test_gradients_of_the_state_alone(rule):
 
 @pytest.mark.parametrize("q, beta", [(torch.float16, HALF), (torch.float16, torch.float32), (torch.float32, HALF)])
 def test_types_may_differ(q, beta):
-    """beta goes on in float32, with it q, k and v where they have not one type."""
+    """beta goes on in float32, and so do q and k where they differ."""
     x, phi = make("delta", 20, 20, dtype=torch.float16)
     x["q"], x["beta"] = x["q"].to(q), x["beta"].to(beta)
     exact, _ = ops.delta_rule(*(y.double() for y in x.values()), feature_map=phi, backend="reference")
@@ -147,6 +147,11 @@ def test_the_operator_names_what_is_wrong(changes, message):
 def test_double_is_refused():
     with pytest.raises(ValueError, match="q is of type Double, expected Half, BFloat16 or Float on CUDA"):
         torch.ops.fwp.fast_weights(*raw("delta", torch.float64).values())
+
+
+def test_values_in_float32_are_refused():
+    with pytest.raises(ValueError, match="v is of type Float, expected Half or BFloat16 on CUDA"):
+        torch.ops.fwp.fast_weights(*raw("delta", torch.float32).values())
 
 
 @pytest.mark.parametrize(

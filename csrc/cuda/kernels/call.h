@@ -32,7 +32,7 @@ struct Call {
   Rule rule;
   Map map;
   Type x_type;  // of q, k and their gradients
-  Type type;  // of v, out and their gradients
+  Type type;  // of v, out and their gradients, of 2 bytes
   int nu;  // see Width
   int causal, both_ways, normalize_features, normalize_output;
   float eps;

@@ -33,9 +33,6 @@ FWP_DEVICE void unpack(Type type, const Eight& x, float (&y)[8]) {
   else
     FWP_UNROLL (int n = 0; n < 8; ++n) y[n] = float_of(n % 2 ? x.w[n / 2] & 0xffff0000u : x.w[n / 2] << 16);
 }
-FWP_DEVICE uint32_t pack_two(Type type, float a, float b) {
-  return type == Type::float16 ? pack_halves(a, b) : pack_bfloat16s(a, b);
-}
 FWP_DEVICE Eight packed(Type type, const float (&y)[8], float by) {  // y times `by`
   Eight z;
   if (type == Type::float16)

@@ -22,15 +22,8 @@ FWP_DEVICE Float2 two_of(Type type, uint32_t x) {  // halves or bfloat16s
   return type == Type::float16 ? Float2{first_half(x), second_half(x)}
                                : Float2{float_of(x << 16), float_of(x & 0xffff0000u)};
 }
-// Loads numbers i and i + 1 of aligned rows (call.h); i is even.
-FWP_DEVICE Float2 load_two(Type type, const void* from, int64_t i) {
-  if (type == Type::float32) return {load(type, from, i), load(type, from, i + 1)};
-  return two_of(type, *reinterpret_cast<const uint32_t*>(static_cast<const uint16_t*>(from) + i));
-}
-FWP_DEVICE void store_two(Type type, void* to, int64_t i, Float2 x) {
-  if (type == Type::float32) return store(type, to, i, x.x), store(type, to, i + 1, x.y);
-  *reinterpret_cast<uint32_t*>(static_cast<uint16_t*>(to) + i) =
-      type == Type::float16 ? pack_halves(x.x, x.y) : pack_bfloat16s(x.x, x.y);
+FWP_DEVICE uint32_t pack_two(Type type, float a, float b) {
+  return type == Type::float16 ? pack_halves(a, b) : pack_bfloat16s(a, b);
 }
 
 struct Head {
@@ -177,7 +170,8 @@ struct Tokens : Head, Products {
   // and value. `fetched` waits for the copies.
   template <class There> FWP_DEVICE void fetch(Tile to, const Rows<const void>& from, int first, int length,
                                                const Slice& x, There there) const {
-    const int size = c.type == Type::float32 ? 4 : 2, some = from.aligned ? 16 / size : 1;
+    constexpr int size = sizeof(uint16_t);
+    const int some = from.aligned ? 16 / size : 1;
     each_piece(x.columns / some, [&](int r, int p) {
       const int column = x.values + p * some;
       const bool given = first + r < length && column < c.d_value && there(r);
@@ -196,7 +190,7 @@ struct Tokens : Head, Products {
     sync_warp();
   }
   FWP_DEVICE Float2 passing(Tile tile, int r, int column) const {
-    return load_two(c.type, passing_row(tile, r), column);
+    return two_of(c.type, *reinterpret_cast<const uint32_t*>(passing_row(tile, r) + 2 * column));
   }
   // Copies the warp's rows of a slice to the caller, through a tile, which is free after a barrier.
   FWP_DEVICE void give(const Rows<void>& to, Tile through, Strip<8>& y, int first, int length, const Slice& x) const {
@@ -208,7 +202,10 @@ struct Tokens : Head, Products {
       if (first + r >= length || column >= c.d_value) return;
       const int64_t at = offset(to, first + r, length) + column;
       const Float2 z = *reinterpret_cast<const Float2*>(passing_row(through, r) + 8 * p);
-      if (to.aligned) return store_two(c.type, to.data, at, z);
+      if (to.aligned) {
+        word(static_cast<uint16_t*>(to.data) + at) = pack_two(c.type, z.x, z.y);
+        return;
+      }
       store(c.type, to.data, at, z.x);
       if (column + 1 < c.d_value) store(c.type, to.data, at + 1, z.y);
     });
