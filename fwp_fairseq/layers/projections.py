@@ -83,9 +83,9 @@ class Projections(nn.Module):
         return x
 
     def checked_inputs(self, x: Tensor, source: Tensor | None, mask: Tensor | None) -> tuple[Tensor, Tensor]:
-        """Returns x and what is written, which is the source or x itself, both without NaN and infinity at padding.
+        """Returns x and what is written, which is the source or x itself.
 
-        From there they would reach gradients, because zero times NaN is NaN.
+        NaN and infinity at the padding of what is written become 0, because zero times NaN is NaN in gradients.
 
         Raises ValueError if x, source or mask has a wrong shape or dtype, or a source is given to causal attention.
         """

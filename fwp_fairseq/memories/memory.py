@@ -29,8 +29,7 @@ class Sizes(NamedTuple):
         heads: number of heads.
         d_key: width of the queries, keys, values and outputs of a head.
         causal: True in the decoder, where a position reads right after its own write; False where it reads after
-            everything has been written. False in the encoder also with ``passes=both-ways``, although a position then
-            reads right after its own write, in each direction.
+            everything has been written. In the encoder it is False even with ``passes=both-ways``.
         gain: the gain of the Xavier initialisation of the site's projections.
     """
 
@@ -50,8 +49,9 @@ class Memory(nn.Module):
     :meth:`_write` and :meth:`_read`. Flags, layers and models find it through :meth:`rows` (the options that it adds to
     the table), :meth:`chosen_by` and :meth:`contradictions`.
 
-    Callers run these methods by calling the module with the name of one, ``memory("attend", q, k, v, parts)``, because
-    hooks that prepare parameters (pruning, weight norm, FSDP) run before a call but not before a method.
+    Callers run methods that compute, such as :meth:`attend` and :meth:`step`, by calling the module with their name,
+    ``memory("attend", q, k, v, parts)``, because hooks that prepare parameters (pruning, weight norm, FSDP) run before
+    a call but not before a method.
 
     Parameters: ``beta_proj`` computes one beta per head and position from the input of the keys, for every rule except
     the sum rule; ``decay`` computes alpha for the gated delta rule; ``features`` has the parameters of learned maps.

@@ -50,7 +50,7 @@ def hand_rows(incremental_state: dict, rows: Tensor) -> None:
 
     Args:
         rows: (R / beam, beam), int64. Row i * beam + j reads source ``rows[i, j]``. All entries of ``rows[i]`` are
-            equal. The hypotheses of a source must stay adjacent as long as beam search keeps them.
+            equal. Beam search must keep the hypotheses of a source adjacent.
     """
     incremental_state[_ROWS] = {_ROWS: rows}
 

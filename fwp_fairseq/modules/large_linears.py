@@ -31,7 +31,7 @@ class LargeLinear(nn.Module):
 def replace_(model: nn.Module, make: Callable[[nn.Linear], nn.Module]) -> list[str]:
     """Replaces linear layers with :data:`SMALLEST` or more weights by ``make(linear)``; returns their names."""
     modules = dict(model.named_modules())
-    # The encoder's softmax attention stays, because fairseq's reads the weights in each call and would unpack them.
+    # Softmax attention of the encoder stays: fairseq's module reads the weights in each call, which would unpack them.
     softmax = [name for name, module in modules.items() if isinstance(module, MultiheadAttention | SelfAttention)]
     read = tuple(f"{name}." for name in softmax if name.startswith("encoder."))
     names = [

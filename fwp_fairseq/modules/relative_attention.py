@@ -115,7 +115,7 @@ class RelativeAttention(FairseqAttention, nn.Module):
 
     @staticmethod
     def _by_position(scores: Tensor) -> Tensor:
-        """Sorts the scores of each query (B, H, T, S), which are sorted by distance, S - 1 to 0, by position.
+        """Reorders the scores of each query (B, H, T, S) from distances S - 1 to 0 to positions.
 
         Entries to the right of a query contain scores of other queries and must be masked.
         """

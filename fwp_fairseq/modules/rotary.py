@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from ..numerics import state_type
 
 _SHORTEST, _LONGEST = 16, 4096  # wavelengths in cross-attention, in positions of the source
-_LARGEST_RATIO = 10_000  # of the tokens of both sides; with a larger one no training has been made
+_LARGEST_RATIO = 10_000  # of the longer to the shorter side, in tokens; a larger one means a damaged checkpoint
 
 
 def rotated(x: Tensor, angle: Tensor) -> Tensor:

@@ -12,7 +12,7 @@ from ..options import SiteOptions
 from . import incremental_state as states
 from .fairseq_attention import AttentionCall, FairseqAttention
 
-# The smallest weight in training, whose logarithm guided alignment takes; a query may share no feature with the source.
+# Weights are raised to this in training, because guided alignment takes logarithms and a weight may be 0.
 _SMALLEST_WEIGHT = 1e-6
 
 
@@ -46,7 +46,7 @@ class SiteAttention(FairseqAttention, MemoryAttention):
             key_padding_mask), or None; see :mod:`.attention_transfer`.
     """
 
-    shows_weights_in_steps = False  # steps keep no keys of the source
+    shows_weights_in_steps = False  # the cache of a step computes no weights
 
     def __init__(
         self,
@@ -71,10 +71,9 @@ class SiteAttention(FairseqAttention, MemoryAttention):
     def attend(self, call: AttentionCall) -> tuple[Tensor, Tensor | None]:
         """Computes the results of a call.
 
-        Weights are the normalised products phi(q).phi(k); with a window, those of both parts. Decoding steps keep no
-        keys and return no weights, and neither do fast nets. In training, weights depend on
-        :attr:`shows_weights_in_training`. ``attn_mask`` is ignored, because a decoder is always causal, and so is
-        ``static_kv``, because cross-attention writes its source only once.
+        Weights are the normalised products phi(q).phi(k); with a window, those of both parts. Decoding steps and fast
+        nets return no weights. In training, weights depend on :attr:`shows_weights_in_training`. The decoder ignores
+        ``attn_mask``, because it is always causal. ``static_kv`` is ignored, because a source is written only once.
         """
         query, key, incremental_state = call.query, call.key, call.incremental_state
         self._refuse(call)

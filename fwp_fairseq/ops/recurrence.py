@@ -15,9 +15,9 @@ Padding writes nothing and is not fed back: R, y, h and c stay as they are for t
 returned for a padded position follows these equations with R_t = R_{t-1}.
 
 There are two implementations. ``reference`` is a loop over time in PyTorch, for any dtype and device; for the backward
-pass, autograd keeps the matrices of every position. ``native`` is the compiled loop, for CPUs and, in float32 and for d
-up to 128, for CUDA. It keeps the last R and what each position wrote, u_t = beta_t (v_t - R_{t-1} k_t), and for the
-LSTM also x^u, both gates and c. The backward pass recovers earlier matrices as R_{t-1} = R_t - u_t k_t^T. Neither
+pass, autograd keeps the matrices of every position. ``native`` is the compiled loop for CPUs, and for CUDA in float32
+with d up to 128. It keeps the last R and what each position wrote, u_t = beta_t (v_t - R_{t-1} k_t), and for the LSTM
+also x^u, the gates i and o, and c. The backward pass recovers earlier matrices as R_{t-1} = R_t - u_t k_t^T. Neither
 implementation can compute several positions at a time.
 """
 

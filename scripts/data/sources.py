@@ -1,4 +1,4 @@
-"""Where texts come from: the folder FWP_DATA or a download, checked against pinned checksums."""
+"""Gets texts from the folder FWP_DATA or by download, checked against pinned checksums."""
 
 import gzip
 import hashlib
