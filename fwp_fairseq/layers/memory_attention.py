@@ -7,9 +7,10 @@ from torch import Tensor
 from ..feature_maps import FeatureMap
 from ..memories import Features, Memory, Sizes, State
 from ..ops.state import checked, zeros
-from ..options import OPTIONS, SiteOptions
-from .parts import PARTS
+from ..options import SiteOptions
+from .head_norm import HeadNorm
 from .projections import Projections, head_width
+from .query_key_norm import QueryKeyNorm
 from .short_convolution import CONVOLVED, STATES, History
 
 
@@ -23,9 +24,9 @@ class MemoryAttention(Projections):
         State: the named tuple that one call passes to the next.
         keeps_history: True if the state also contains the latest projections, which causal convolutions read.
 
-    Parameters: those of the projections, of ``memory``, and of the chosen :mod:`.parts`, each stored under the name of
-    its option: one scale per head in ``qk_norm`` and one weight per value in ``output_norm``. A subclass sets
-    ``dropout_module``, which drops elements of the values that are read.
+    Parameters: those of the projections, of ``memory``, and of the chosen norms: one scale per head in ``qk_norm`` and
+    one weight per value in ``output_norm``. A subclass sets ``dropout_module``, which drops elements of the values that
+    are read.
 
     Args:
         options: the options of the site, checked.
@@ -49,10 +50,11 @@ class MemoryAttention(Projections):
         self.memory: Memory = options.memory(options, features, sizes)
         self.keeps_history = causal and options.conv_size is not None
         self.State = STATES[self.memory.State] if self.keeps_history else self.memory.State
-        for part in PARTS:
-            is_chosen = getattr(options, part.option) != OPTIONS[part.option].default
-            module = part(num_heads, self.head_dim, self._variance()) if is_chosen else None
-            self.register_module(part.option, module)
+        self.qk_norm = self.output_norm = None
+        if options.qk_norm == "l2":
+            self.qk_norm = QueryKeyNorm(num_heads, self.head_dim, self._variance())
+        if options.output_norm == "rms":
+            self.output_norm = HeadNorm(num_heads, self.head_dim)
         self.start_projections(options.conv_size)
         self.memory.start_beta()
 
@@ -71,33 +73,30 @@ class MemoryAttention(Projections):
 
     def queries(self, x: Tensor, pads: Tensor | None = None, history: History | None = None) -> Tensor:
         """Projects x to queries (B, T, H, d_key); ``pads`` and ``history`` are as in :meth:`project`."""
-        return self._apply_parts("queries and keys", self.project("q", x, pads, history))
+        return self._normalised(self.project("q", x, pads, history))
 
     def writes(
         self, source: Tensor, pads: Tensor | None = None, history: History | None = None
     ) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
         """Computes keys and values, (B, S, H, d_key), and a dict with the gates, (B, S, H), and parts of a fast net."""
-        k = self._apply_parts("queries and keys", self.project("k", source, pads, history))
+        k = self._normalised(self.project("k", source, pads, history))
         v = self.project("v", source, pads, history)
         return k, v, {name: self.swap_layout(part) for name, part in self.memory("parts", source).items()}
 
     def output(self, out: Tensor, x: Tensor) -> Tensor:
         """Projects the outputs of heads, (B, T, H, d_value), to the result, in the layout and dtype of the input x."""
-        out = self._apply_parts("output", out)
+        if self.output_norm is not None:
+            out = self.output_norm(out)
         out = self.swap_layout(out).reshape(x.shape).to(x.dtype)  # features are float32 where x is half
         return self.out_proj(self.dropout_module(out))
 
     def weights(self, q: Tensor, k: Tensor, key_padding_mask: Tensor | None = None) -> Tensor | None:
         """Computes attention weights (B, H, T, S) from projected queries and keys; None for a fast net."""
-        q, k = (self._apply_parts("queries and keys", x) for x in (q, k))
-        return self.memory("weights", q, k, key_padding_mask)
+        return self.memory("weights", self._normalised(q), self._normalised(k), key_padding_mask)
 
-    def _apply_parts(self, place: str, x: Tensor) -> Tensor:
-        """Applies the chosen parts (:mod:`.parts`) for a place to x (B, L, H, d_key)."""
-        for part in PARTS:
-            if part.place == place and (module := getattr(self, part.option)) is not None:
-                x = module(x)
-        return x
+    def _normalised(self, x: Tensor) -> Tensor:
+        """Applies the norm of queries and keys, if there is one, to x (B, L, H, d_key)."""
+        return x if self.qk_norm is None else self.qk_norm(x)
 
     def empty_state(self, rows: int, like: Tensor) -> State:
         """Returns an empty state for inputs with the dtype and device of ``like``."""

@@ -5,13 +5,12 @@ import math
 import torch
 from torch import Tensor, nn
 
-from ...feature_maps import unit_rows
-from ...numerics import state_type, without_autocast
-from ...ops.call import EPS
-from .part import Part
+from ..feature_maps import unit_rows
+from ..numerics import state_type, without_autocast
+from ..ops.call import EPS
 
 
-class QueryKeyNorm(Part):
+class QueryKeyNorm(nn.Module):
     """Computes s_h L x / (|x| + eps) for the queries and keys of head h.
 
     The scale s_h is learned and starts at 1. The constant L = sqrt(variance d_key) is the root mean square length of
@@ -34,10 +33,8 @@ class QueryKeyNorm(Part):
     It is computed in float32 or wider; the result has the dtype of x. Cost: a few passes over x.
     """
 
-    option, place = "qk_norm", "queries and keys"
-
     def __init__(self, heads: int, d_key: int, variance: float):
-        super().__init__(heads, d_key, variance)
+        super().__init__()
         self.length = math.sqrt(variance * d_key)
         self.scale = nn.Parameter(torch.ones(heads))
 

@@ -3,13 +3,12 @@
 import torch
 from torch import Tensor, nn
 
-from ...feature_maps import unit_rows
-from ...numerics import state_type, without_autocast
-from ...ops.call import EPS
-from .part import Part
+from ..feature_maps import unit_rows
+from ..numerics import state_type, without_autocast
+from ..ops.call import EPS
 
 
-class HeadNorm(Part):
+class HeadNorm(nn.Module):
     """Computes weight_h y / sqrt(mean(y^2) + eps) over the d_value numbers of each head (Zhang and Sennrich 2019).
 
     The size of an output depends on the number of keys written; this norm removes the dependence without a normaliser
@@ -17,10 +16,8 @@ class HeadNorm(Part):
     delta rule in this way. It is computed in float32 or wider; the result has the dtype of y.
     """
 
-    option, place = "output_norm", "output"
-
-    def __init__(self, heads: int, d_value: int, variance: float = 1.0):
-        super().__init__(heads, d_value, variance)
+    def __init__(self, heads: int, d_value: int):
+        super().__init__()
         self.weight = nn.Parameter(torch.ones(heads, d_value))
 
     def reset_parameters(self) -> None:
