@@ -101,7 +101,7 @@ class SoftmaxAttention(Projections):
         some = visible.any(-1, keepdim=True)
         dropout = self.dropout if self.training else 0.0
         # Softmax is undefined for a query that sees nothing, so it reads everything and the result is multiplied by 0.
-        read = scaled_dot_product_attention(
-            self._heads("q", x), state.k, state.v, attn_mask=visible | ~some, dropout_p=dropout
-        )
+        q = self._heads("q", x)
+        k, v = state.k.to(q.dtype), state.v.to(q.dtype)
+        read = scaled_dot_product_attention(q, k, v, attn_mask=visible | ~some, dropout_p=dropout)
         return self.out_proj((read * some).transpose(1, 2).flatten(2))

@@ -103,7 +103,7 @@ class Decoding:
 
     Inputs are (rows, positions, heads, width), and there are no gradients. On a CPU, half-precision inputs are
     converted to float32, also in the cache. The CUDA kernels, which spend most of their time reading the cache, keep
-    keys and values in half precision, and only states and gates in float32. A step modifies the tensors of its cache,
+    keys and values in their own types, and states and gates in float32. A step modifies the tensors of its cache,
     so each cache can be continued only once.
     """
 

@@ -144,6 +144,8 @@ def _call(
     if normalize_features and eps < SMALLEST_EPS:
         # Backends divide products of features by sums of features. With so small an eps, the sums may be so small that
         # the products are 0.
+        if key_padding_mask is not None:  # zero times NaN is NaN in gradients
+            k = k.masked_fill(key_padding_mask[:, :, None, None], 0)
         q, k = (divided_features(x, feature_map, state_type(v.dtype), eps) for x in (q, k))
         feature_map, normalize_features = None, False
     call = Call(

@@ -59,6 +59,8 @@ def read_window(
     Cost per query and head: 2 w d multiplications; in PyTorch up to 4 w d.
     """
     _check(q, k, v, sums, u, bias, size, key_padding_mask, places)
+    if key_padding_mask is not None and places is None:  # zero times NaN is NaN, in outputs and gradients
+        k, v = (x.masked_fill(key_padding_mask[:, :, None, None], 0) for x in (k, v))
     with without_autocast(q):
         return OPERATOR(backend, q, k, v, sums, u, bias, key_padding_mask, places, size)
 

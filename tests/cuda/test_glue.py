@@ -6,7 +6,7 @@ from torch import Tensor
 
 from fwp_fairseq import ops
 from fwp_fairseq.feature_maps import build_feature_map, unit_rows
-from tests.cuda.cases import LIMITS, OPCHECKS, RULES, assert_near, compare, make, mask, with_gradients
+from tests.cuda.cases import LIMITS, OPCHECKS, RULES, assert_near, compare, emulated, make, mask, with_gradients
 from tests.pairs import covering
 
 pytestmark = pytest.mark.needs("native", "cuda")
@@ -223,3 +223,13 @@ def test_walks_of_64_and_32_columns(rule, multiprocessors, device):
     device(multiprocessors=multiprocessors)
     x, phi = make(rule, 140, 140, dtype=torch.bfloat16, H=1, d_key=20, d_value=70, state=True)
     compare(rule, x, phi, looser=2, normalize_output=True, return_state=True)
+
+
+@pytest.mark.skipif(emulated is None, reason="only an emulated device has any amount of shared memory")
+@pytest.mark.parametrize("d_dot", [6336, 6400])
+def test_widths_beyond_shared_memory_are_refused(d_dot, device):
+    """The forward pass of rows takes the most of all launches: 4 floats a feature, and 16."""
+    device(8, 9, shared_memory=4 * (4 * d_dot + 16) - 4)
+    assert "shared memory" in torch.ops.fwp.cuda_refusal(0, "sum", d_dot, d_dot)
+    device(8, 9, shared_memory=4 * (4 * d_dot + 16))
+    assert not torch.ops.fwp.cuda_refusal(0, "sum", d_dot, d_dot)

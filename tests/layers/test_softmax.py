@@ -135,3 +135,13 @@ def test_what_makes_no_sense_is_named():
         build().read(random(), None)
     with pytest.raises(ValueError, match="step is for attention with causal=True"):
         build(causal=False).step(random()[:, 0])
+
+
+def test_a_state_in_float32_continues_in_half_precision():
+    layer, x = SoftmaxAttention(EMBED, HEADS).half(), random().half()
+    _, state = layer(x)
+    wide = state._replace(k=state.k.float(), v=state.v.float())
+    expected, _ = layer(x, state=state)
+    out, _ = layer(x, state=wide)
+    assert out.dtype == torch.float16
+    torch.testing.assert_close(out, expected)

@@ -3,6 +3,8 @@
 import pytest
 import torch
 
+from fwp_fairseq import ops
+from fwp_fairseq.feature_maps import build_feature_map
 from fwp_fairseq.ops import GATES
 from tests.ops.cases import NORMALIZERS, OPERATORS, RULES, SMALL, make
 from tests.pairs import covering
@@ -86,3 +88,19 @@ def test_queries_that_miss_everything_written(backend, rule):
         assert not out.any()
         gradients = torch.autograd.grad(out.sum(), leaves, allow_unused=True)
         assert all(gradient is None or gradient.isfinite().all() for gradient in gradients)
+
+
+@pytest.mark.parametrize("eps", [0.0, 1e-6])
+@pytest.mark.parametrize("name", ["elu", "dpfp", "favor"])
+@pytest.mark.parametrize("backend", TESTED)
+def test_gradients_of_pads_are_zero(backend, name, eps):
+    phi = build_feature_map(name, 8, **({"m": 4} if name == "favor" else {"nu": 1} if name == "dpfp" else {}))
+    q, k, v = torch.randn(3, 1, 5, 2, 8)
+    pads = torch.tensor([[False, False, False, True, True]])
+    k[pads] = NAN
+    k.requires_grad_()
+    out, _ = ops.delta_rule(
+        q, k, v, torch.rand(1, 5, 2), feature_map=phi, key_padding_mask=pads, eps=eps, backend=backend
+    )  # fmt: skip
+    out.sum().backward()
+    assert not k.grad[pads].any() and k.grad.isfinite().all()
