@@ -57,7 +57,12 @@ def replaced(path: str | os.PathLike) -> Iterator[BinaryIO]:
 @contextlib.contextmanager
 def locked(folder: Path, busy: Callable[[], None]) -> Iterator[None]:
     """Locks a folder for one process. While another one has it, calls ``busy``, and waits unless that raises."""
-    with open(folder / ".lock", "w") as file:
+    path = folder / ".lock"
+    with contextlib.ExitStack() as stack:
+        try:
+            file = stack.enter_context(open(path, "w"))
+        except PermissionError:  # the file of another user
+            file = stack.enter_context(open(path))
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             free = True

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from fwp_fairseq.files import reason, replaced, write_atomically
+from fwp_fairseq import files
+from fwp_fairseq.files import locked, reason, replaced, write_atomically
 
 
 @pytest.mark.parametrize("mode", [0o600, 0o640, 0o755])
@@ -54,3 +55,22 @@ def test_reasons_name_the_file_and_what_pytorch_hides():
     assert reason(hiding) == "unexpected position"
     hiding.__context__ = OSError(27, "File too large")
     assert reason(hiding) == "File too large"
+
+
+def test_a_folder_that_another_user_has_locked_can_be_locked(tmp_path, monkeypatch):
+    """Only its owner may write to the file of the lock."""
+
+    def opened(path, mode="r"):
+        if "w" in mode:
+            raise PermissionError(13, "Permission denied", path)
+        return path.open(mode)
+
+    with locked(tmp_path, None):
+        pass
+    monkeypatch.setattr(files, "open", opened, raising=False)
+
+    def busy():
+        raise InterruptedError
+
+    with locked(tmp_path, busy), pytest.raises(InterruptedError), locked(tmp_path, busy):
+        raise AssertionError("locked twice")

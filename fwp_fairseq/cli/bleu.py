@@ -10,7 +10,7 @@ SentencePiece pieces are joined. The references are raw text with one sentence p
 fairseq's T- lines as references, because they contain <<unk>>. The flags from --metrics on are sacreBLEU's own; the
 environment variable SACREBLEU_SEED sets its random seed. Without --tokenize, the tokenizer for BLEU depends on the
 script of the references: zh for Chinese; ja-mecab and ko-mecab for Japanese and Korean if they are installed, otherwise
-char; char for Thai, Lao, Khmer, Burmese and Tibetan; 13a for all others. The signature names it.
+char; char for other scripts without spaces between words; 13a for all others. The signature names it.
 
 To get the tokenised BLEU of multi-bleu.perl and fairseq-score, compare tokens before detokenisation with those of the
 references: --lines H --references TOKENS --tokenize none --smooth-method none --force

@@ -10,7 +10,9 @@ from .errors import CommandError, UsageError
 # Each script that needs another tokenizer than 13a: its letters, and the tokenizers, best first, with the module that
 # they need. Han comes last, because Japanese has it too.
 _KANA, _HANGUL = "\u3040-\u30ff\u31f0-\u31ff\uff66-\uff9d", "\u1100-\u11ff\u3130-\u318f\uac00-\ud7ff"
-_UNSPACED = "\u0e00-\u0fff\u1000-\u109f\u1780-\u17ff\u1980-\u19ff\u1a20-\u1aaf\ua9e0-\ua9ff\uaa60-\uaadf"  # Thai to Tai
+_UNSPACED = (  # Thai, Lao, Tibetan, Burmese, Khmer, Tai Le, New Tai Lue, Tai Tham, Balinese, Javanese, Tai Viet
+    "\u0e00-\u0fff\u1000-\u109f\u1780-\u17ff\u1950-\u19ff\u1a20-\u1aaf\u1b00-\u1b7f\ua980-\ua9ff\uaa60-\uaadf"
+)
 _HAN = "\u3005-\u3007\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
 _SCRIPTS = {
     _KANA: (("ja-mecab", "MeCab", "ja"), ("char", None, None)),
@@ -25,7 +27,7 @@ def add_argument(parser) -> None:
     parser.add_argument(
         "--tokenize", metavar="NAME",
         help="sacreBLEU's tokenizer for BLEU (default: zh for Chinese; ja-mecab for Japanese and ko-mecab for Korean, "
-        "if installed, else char; char for Thai, Lao, Khmer, Burmese and Tibetan; 13a for all others)",
+        "if installed, else char; char for other scripts without spaces between words; 13a for all others)",
     )  # fmt: skip
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from ..files import write_atomically
 from .errors import CommandError, UsageError
 from .paragraphs import count_words, filled, joined, read_lines
-from .pieces import learn
+from .pieces import learn_exact
 
 PARTS = ("train", "valid", "test")
 _NAMES = 12  # of a folder, named where files are missing
@@ -120,7 +120,7 @@ class Corpus:
         """Learns one SentencePiece model of both languages."""
         train = [text for pair in self.pairs["train"] for text in pair]
         try:
-            return learn(train, vocabulary, hard_vocab_limit=False, max_sentence_length=1_000_000)
+            return learn_exact(train, vocabulary, hard_vocab_limit=False, max_sentence_length=1_000_000)
         except RuntimeError as error:
             raise CommandError(f"--vocabulary {vocabulary}: SentencePiece refuses it: {error}") from None
 

@@ -5,6 +5,7 @@ import codecs
 import gzip
 import re
 import sys
+import unicodedata
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 from itertools import chain, groupby
@@ -21,6 +22,7 @@ _UNDECIDED = 2  # sentences at the end of a text of which more may follow: their
 _CLAUSE = re.compile(r"(?<=[\u0e00-\u0fff])\s+(?=[\u0e00-\u0fff])|(?<=[\u0370-\u03ff\u1f00-\u1fff][;\u037e])\s+")
 # Characters of Chinese and Japanese, with their punctuation: no space stands behind one.
 _UNSPACED = re.compile("[\u3000-\u30ff\u3400-\u9fff\uf900-\ufaff\uff00-\uffef\U00020000-\U0003ffff]")
+_CLOSING = "\u2019\u201d\u2014\u2026"  # quotation marks, dash and ellipsis, which Chinese shares with other scripts
 
 
 def add_passage(parser: argparse.ArgumentParser, text: str) -> None:
@@ -62,8 +64,12 @@ def count_words(text: str) -> int:
 
 
 def gap(text: str) -> str:
-    """Returns what stands between a text and the next one: no space after a Chinese or Japanese character."""
-    return "" if not text or _UNSPACED.fullmatch(text[-1]) else " "
+    """Returns what stands between a text and the next one: no space after a Chinese or Japanese character.
+
+    Quotation marks, dashes and ellipses count as the character before them.
+    """
+    last = (text.rstrip(_CLOSING) or text)[-1:]
+    return "" if not last or _UNSPACED.fullmatch(last) else " "
 
 
 def joined(texts: Iterable[str]) -> str:
@@ -75,7 +81,17 @@ def _sentences(text: str) -> list[str]:
     """Divides a text at the ends of sentences by Unicode's rules (UAX 29), and at those that these do not know."""
     from icu4py.breakers import SentenceBreaker
 
-    parts = chain.from_iterable(_CLAUSE.split(sentence) for sentence in SentenceBreaker(text, "en"))
+    sentences, opening = [], ""
+    for sentence in SentenceBreaker(text, "en"):
+        sentence = opening + sentence
+        # An opening mark directly after a full stop begins the next sentence; UAX 29 takes it for a closing one.
+        end = len(sentence)
+        while end and unicodedata.category(sentence[end - 1]) in ("Ps", "Pi"):
+            end -= 1
+        opening = sentence[end:]
+        sentences.append(sentence[:end])
+    sentences.append(opening)
+    parts = chain.from_iterable(map(_CLAUSE.split, sentences))
     return [part.strip() for part in parts if part.strip()]
 
 

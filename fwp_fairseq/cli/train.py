@@ -115,6 +115,28 @@ def _check(args) -> None:
             raise UsageError(f"{flag} {error}") from None
 
 
+def _check_flags(args, beginning) -> None:
+    """Refuses flags after -- that fairseq-train would refuse, before anything is prepared."""
+    from fairseq import options
+
+    from ..config import check_flags
+    from .trial import without
+
+    def refuse(message: str):
+        raise UsageError(f"{message} (among the flags after --, which fairseq-train gets)")
+
+    arch = beginning[2].get("_name") if beginning else args.arch or "fwp_transformer_tiny_hybrid"
+    parser = options.get_training_parser()
+    parser.error = refuse
+    settings = without(SETTINGS, unfitting(args.flags))
+    try:
+        parsed = options.parse_args_and_arch(parser, ["data", "--arch", arch, *settings, *args.flags])
+        if hasattr(parsed, "fwp_decoder"):
+            check_flags(parsed)
+    except ValueError as error:
+        refuse(str(error))
+
+
 def _made(folder: Path, flag: str) -> Path:
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -131,6 +153,7 @@ def run(args) -> int:
         bleu_tokenizer.bleu_metric([], args.tokenize)
     corpus = Corpus(args.texts, (args.source, args.target), args.passage)
     beginning = _beginning(args)
+    _check_flags(args, beginning)
     out, data = _made(args.out.resolve(), "--out"), _made((args.data or args.out).resolve(), "--data")
 
     def busy() -> None:
@@ -144,7 +167,7 @@ def run(args) -> int:
         _refuse_other_data(out, prepared)
         if args.baseline:
             refuse_other(args.baseline, out)
-        with nullcontext() if data == out else locked(data, wait):
+        with nullcontext() if data == out or prepared.is_made else locked(data, wait):
             vocabulary = beginning and vocabulary_of(beginning[0], beginning[1], corpus.languages)
             prepared.make(args.vocabulary, vocabulary, "--out" if data == out else "--data", say)
         trainings = _trainings(args, prepared, out, beginning)

@@ -14,9 +14,9 @@ _VALIDATION = re.compile(r"""(\{.*"valid_loss".*\}|epoch \d+ \| valid on 'valid'
 _SAVE_DIR = re.compile(r"""['"]save_dir['"]: ('(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")""")
 
 
-def lines_of(path: Path) -> Iterator[str]:
+def lines_of(path: Path, newline: str | None = None) -> Iterator[str]:
     if path.is_file():
-        with open(path, encoding="utf-8", errors="replace") as file:
+        with open(path, encoding="utf-8", errors="replace", newline=newline) as file:
             yield from file
 
 

@@ -75,9 +75,9 @@ def about_other_references(path: str, references: list[str]) -> str:
     """
     from sacrebleu.metrics import CHRF
 
-    own = {int(match[1]): match[2] for line in lines_of(Path(path)) if (match := _TARGET.match(line))}
+    own = {int(match[1]): match[2] for line in lines_of(Path(path), "\n") if (match := _TARGET.match(line))}
     if not own and Path(path).stem == "translations":
-        own = dict(enumerate(lines_of(Path(path).with_name(f"references{Path(path).suffix}"))))
+        own = dict(enumerate(lines_of(Path(path).with_name(f"references{Path(path).suffix}"), "\n")))
     numbers = sorted(number for number in own if number < len(references))[:_COMPARED]
     theirs = [_SUBWORD_NMT.sub("", own[number]).replace("▁", "") for number in numbers]
     alike = CHRF().corpus_score(theirs, [[references[number] for number in numbers]]).score if numbers else 100

@@ -110,6 +110,7 @@ class Translator:
 
         from ..modules.packed import pack_
 
+        self.checkpoint = checkpoint
         self.model, self.task, data = load_model(checkpoint, lambda task: data_of(checkpoint, task, data))
         self.pieces = pieces_of(checkpoint, data, spm)
         self._take_any_length()
@@ -186,8 +187,13 @@ class Translator:
         translations: dict[int, list[Translation]] = {}
         for sample in batches:
             sample = sample if self.device == "cpu" else move_to_cuda(sample)
-            with torch.inference_mode():
-                translated = self.task.inference_step(self.generator, [self.model], sample)
+            try:
+                with torch.inference_mode():
+                    translated = self.task.inference_step(self.generator, [self.model], sample)
+            except AssertionError as error:  # the search has come to its last step without an end of sentence
+                raise CommandError(
+                    f"{self.checkpoint}: its scores are no numbers, the model diverged ({error})"
+                ) from None
             for number, hypotheses in zip(sample["id"].tolist(), translated, strict=True):
                 translations[number] = [self._decode(hypothesis) for hypothesis in hypotheses[: self.nbest]]
             progress(len(translated))

@@ -11,6 +11,7 @@ import numpy as np
 import omegaconf
 import torch
 from fairseq.distributed import utils as distributed_utils
+from fairseq.logging import meters
 from omegaconf import nodes
 
 # Legacy models store their arguments as a Namespace; --eval-bleu stores its meters as numpy arrays. A checkpoint
@@ -20,6 +21,9 @@ checkpoint += [type(np.dtype(t)) for t in (np.bool_, np.int32, np.int64, np.floa
 for function in ("_reconstruct", "scalar"):
     rebuild = getattr((np._core if hasattr(np, "_core") else np.core).multiarray, function)
     checkpoint += [(rebuild, f"{module}.multiarray.{function}") for module in ("numpy._core", "numpy.core")]
+# fairseq before 0.9 wrote the meters of a training, which were in another module then.
+for meter in (meters.AverageMeter, meters.TimeMeter, meters.StopwatchMeter):
+    checkpoint += [meter, (meter, f"fairseq.meters.{meter.__name__}")]
 # The first worker of a resumed multi-worker training sends the whole state, with its configuration, to the others.
 workers = [dict, int, list, str, float, bool, collections.defaultdict, typing.Any]
 workers += [distributed_utils._TensorPlaceholder]

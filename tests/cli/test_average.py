@@ -4,6 +4,7 @@ import subprocess
 
 import pytest
 import torch
+from fairseq.logging import meters
 
 from tests.full_disk import full_disk
 
@@ -97,6 +98,17 @@ def test_legacy_arguments_and_bleu_meters_load_safely(fwp, save, tmp_path):
     state = checkpoint()
     state |= {"cfg": None, "args": argparse.Namespace(arch="transformer", encoder_layers=2)}
     state["extra_state"]["metrics"] = {"bleu": np.arange(4), "best": np.float64(3)}
+    assert fwp("average", "--inputs", save(state, "a.pt"), "--output", tmp_path / "out.pt").status == 0
+
+
+@pytest.mark.parametrize("module", ["fairseq.meters", "fairseq.logging.meters"])
+def test_the_meters_of_old_trainings_load_safely(fwp, save, tmp_path, monkeypatch, module):
+    """fairseq wrote them until 0.9, when they were in the first module."""
+    found = {name: getattr(meters, name)() for name in ("AverageMeter", "TimeMeter", "StopwatchMeter")}
+    for meter in found.values():
+        monkeypatch.setattr(type(meter), "__module__", module)
+    state = checkpoint()
+    state["extra_state"]["train_meters"] = found
     assert fwp("average", "--inputs", save(state, "a.pt"), "--output", tmp_path / "out.pt").status == 0
 
 

@@ -9,6 +9,8 @@ from importlib import metadata
 
 import pytest
 
+from fwp_fairseq.cli.translations import about_other_references
+
 REFERENCES = [
     "Ein Mann mit einem orangefarbenen Hut, der etwas anstarrt.",
     "Ein Boston Terrier läuft über saftig-grünes Gras vor einem weißen Zaun.",
@@ -242,6 +244,13 @@ def test_tokenised_bleu_of_h_lines_is_fairseq_s(fwp, refused, tmp_path, monkeypa
 def test_a_line_separator_inside_a_sentence_is_no_line_end(fwp, files, tmp_path):
     (tmp_path / "hyp.txt").write_text("\n".join([HYPOTHESES[0] + "\u2028x\x0b", *HYPOTHESES[1:]]) + "\n")
     score(fwp, files[0], tmp_path / "hyp.txt")
+
+
+def test_a_carriage_return_inside_a_reference_is_no_line_end(tmp_path):
+    references = [f"sentence {number} is about {word} things" for number, word in enumerate(["old", "new", "odd"] * 9)]
+    (tmp_path / "references.de").write_text("\n".join([references[0] + "\rx", *references[1:]]) + "\n", newline="")
+    (tmp_path / "translations.de").write_text("\n".join(references) + "\n")
+    assert not about_other_references(str(tmp_path / "translations.de"), references)
 
 
 @pytest.mark.parametrize("flag, number", [("--width", -1), ("--smooth-value", "nan"), ("--confidence-n", 1)])

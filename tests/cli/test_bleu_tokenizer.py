@@ -18,6 +18,9 @@ SENTENCES = {
     "my": "ဒီနေ့ သူ စာကြည့်တိုက်ကို သွားတယ်။",
     "lo": "ມື້ນີ້ລາວໄປຫໍສະໝຸດ",
     "bo": "དེ་རིང་ཁོང་དཔེ་མཛོད་ཁང་ལ་ཕྱིན།",
+    "jv": "ꦲꦏ꧀ꦱꦫꦗꦮ",
+    "ban": "ᬅᬓ᭄ᬱᬭᬩᬮᬶ",
+    "tdd": "ᥖᥭᥰᥖᥬᥲ",
     "en": "Today he went to the library of 北京 and borrowed three very long books.",
     "hi": "आज वह पुस्तकालय गया।",
     "ar": "ذهب اليوم إلى المكتبة.",
@@ -29,7 +32,9 @@ SENTENCES = {
 @pytest.mark.parametrize("installed", [False, True])
 def test_tokenizer_of_each_language(language, installed, monkeypatch, capsys):
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: object() if installed else None)
-    best = {"zh": "zh", "ja": "ja-mecab", "ko": "ko-mecab"} | dict.fromkeys(("th", "km", "my", "lo", "bo"), "char")
+    best = {"zh": "zh", "ja": "ja-mecab", "ko": "ko-mecab"} | dict.fromkeys(
+        ("th", "km", "my", "lo", "bo", "jv", "ban", "tdd"), "char"
+    )
     expected = best.get(language, "13a")
     missing = not installed and expected.endswith("mecab")
     assert tokenizer_of([SENTENCES[language]]) == ("char" if missing else expected)

@@ -86,6 +86,23 @@ def test_paragraphs_and_passages():
     assert passages("", 4) == []
 
 
+@pytest.mark.parametrize(
+    "text, sentences",
+    [
+        ("他走了。“你好吗？”她问。“我很好……”他说。", ["他走了。", "“你好吗？”", "她问。", "“我很好……”他说。"]),
+        ("彼は言った。「はい。」（笑）", ["彼は言った。", "「はい。」", "（笑）"]),
+        ("„Hallo.“ Er ging. «Oui.» Elle vint.", ["„Hallo.“", "Er ging.", "«Oui.»", "Elle vint."]),
+    ],
+)
+def test_opening_marks_begin_the_next_sentence(text, sentences):
+    assert passages(text, 1) == sentences
+    assert passages(text, 10**9) == [text], "and nothing comes between them"
+
+
+def test_a_space_follows_quotation_marks_of_spaced_scripts_alone():
+    assert paragraphs(["她说：“好。”", "他走了……", "他来——", "x”", "y…", "z"]) == ["她说：“好。”他走了……他来——x” y… z"]
+
+
 def test_chinese_or_japanese_lines_join_without_spaces():
     first, second, third = "他说：「你好。」", "真的吗？！", "我用 fairseq 翻译。"
     assert [count_words(text) for text in (first, second, third, "two words")] == [3, 2, 4, 2]

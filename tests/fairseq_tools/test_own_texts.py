@@ -79,9 +79,9 @@ def test_a_call_that_is_killed_takes_its_training_along():
 
 
 def test_a_training_that_fails_says_why(tools, texts):
-    found = run(tools, texts, "--", "--lr", "much")
+    found = run(tools, texts, "--", "--encoder-embed-dim", "33")
     assert found.status == 1 and found.err.count("\n") == 2  # one is about the byte order mark
-    assert re.search("train.log ends with: .*much", found.err), found.err
+    assert re.search("train.log ends with: .*33", found.err), found.err
 
 
 def test_a_folder_in_use_is_refused(texts, capsys):
@@ -143,6 +143,12 @@ def test_files_that_do_not_fit_are_named(texts):
         (["x", "--", "-sfr"], "-sfr after -- contradicts fwp train"),
         (["x", "--", "--user-dir", "y"], "--user-dir after -- contradicts fwp train"),
         (["x", "--", "--max-update", "y"], "argument --max-update: invalid int value: 'y'"),
+        (["x", "--", "--lr", "much"], "argument --lr: invalid <lambda> value: 'much'"),
+        (["x", "--", "--dropuot", "0.3"], "unrecognized arguments: --dropuot 0.3 (among the flags after --"),
+        (["x", "--", "--dropout", "y"], "argument --dropout: invalid float value: 'y' (among the flags after --"),
+        (["x", "--", "--criterion", "nosuch"], "argument --criterion: invalid choice: 'nosuch'"),
+        (["x", "--", "--fwp-decoder", "nosuch"], "--fwp-decoder nosuch: "),
+        (["x", "--", "--fwp-decoder", "delta,wnidow=8"], "--fwp-decoder delta,wnidow=8: "),
         (["x", "--source=-en"], "--source '-en': expected the suffix of a file"),
         (["x", "--target", "a/de"], "--target 'a/de': expected the suffix of a file"),
         (["x", "--target", ""], "--target '': expected the suffix of a file"),

@@ -303,6 +303,18 @@ def test_a_parameter_that_is_not_finite_is_named(tools, mixed, refused, value):
     assert said in refused(model="not_finite.pt")
 
 
+def test_scores_that_are_no_numbers_are_said(tools, mixed, refused, monkeypatch):
+    state = tools.load("mixed/checkpoint_best.pt")
+    for parameter in state["model"].values():
+        if parameter.is_floating_point():
+            parameter.mul_(1e12)
+    torch.save(state, tools.folder / "huge.pt")
+    (tools.folder / "line").write_text("A dog runs.\n")
+    with open(tools.folder / "line") as file:
+        monkeypatch.setattr("sys.stdin", file)
+        assert "huge.pt: its scores are no numbers, the model diverged" in refused(model="huge.pt")
+
+
 def test_everything_is_found_beside_the_checkpoint(tools, mixed, text, translate, tmp_path):
     """In a folder of any name, like that of `fwp train`, from any other folder."""
     model = tmp_path / "a model's folder ä"

@@ -2,7 +2,9 @@
 
 import io
 import os
+import shutil
 import tarfile
+from types import SimpleNamespace
 
 import pytest
 from fairseq import file_utils
@@ -102,6 +104,28 @@ def test_what_stays_inside_is_unpacked(home, members, expected, suffix):
     assert sorted(os.listdir(path)) == (expected or ["checkpoint.pt", "copy.pt"])
     assert os.listdir(path.parent) == [path.name], "nothing else remains"
     assert file_utils.load_archive_file(str(path)) == str(path)
+
+
+def test_pythons_without_filters_unpack_too(home, monkeypatch):
+    """Python 3.11.2 of Debian 12 has neither filters nor their exceptions."""
+    extractall = tarfile.TarFile.extractall
+    for name in ("data_filter", "AbsolutePathError", "OutsideDestinationError", "LinkOutsideDestinationError"):
+        monkeypatch.delattr(tarfile, name)
+    monkeypatch.setattr(tarfile.TarFile, "extractall", lambda self, path, members: extractall(self, path, members))
+    path = archive(home.parent / "archives/model.tar.gz", "model/checkpoint.pt")
+    assert file_utils.load_archive_file(str(path)) == str(path) and os.listdir(path) == ["checkpoint.pt"]
+    path = archive(home.parent / "archives/other.tar.gz", "../home/papers/thesis.tex")
+    with pytest.raises(ValueError, match=r"archive \S*other\.tar\.gz is refused: \.\./home"):
+        file_utils.load_archive_file(str(path))
+
+
+def test_archives_larger_than_the_disk_are_refused_before_they_are_unpacked(home, monkeypatch):
+    path = archive(home.parent / "archives/model.tar.gz", "model/a", "model/b", "model/c")
+    monkeypatch.setattr(shutil, "disk_usage", lambda folder: SimpleNamespace(free=2))
+    before = tree(home.parent)
+    with pytest.raises(ValueError, match=r"refused: its files are larger than the free space .*, first model/c"):
+        file_utils.load_archive_file(str(path))
+    assert tree(home.parent) == before
 
 
 def test_what_is_no_file_is_said_by_fairseq(tmp_path):

@@ -1,0 +1,38 @@
+"""The pieces that ``fwp train`` learns give the text back."""
+
+import unicodedata
+
+import pytest
+import sentencepiece
+
+from fwp_fairseq.cli.pieces import learn_exact
+
+TEXTS = [
+    "他说：“你好，世界！”（今天）",
+    "ทำไมน้ำ…",
+    "m² 5 ½ ™ №5 ﬁn",
+    "über ệ 각",
+    "naïve café",
+    "e\u0301 \u2126 \u0958",
+]
+
+
+@pytest.fixture(scope="module")
+def pieces():
+    model = learn_exact(TEXTS * 3, 200, hard_vocab_limit=False)
+    assert model == learn_exact(TEXTS * 3, 200, hard_vocab_limit=False), "no name of a file is in it"
+    return sentencepiece.SentencePieceProcessor(model_proto=model)
+
+
+@pytest.mark.parametrize("form", ["NFC", "NFD"])
+@pytest.mark.parametrize("text", TEXTS)
+def test_every_character_comes_back(pieces, text, form):
+    """As Unicode's canonical composition writes it: combining marks are equivalent to composed letters."""
+    assert pieces.decode(pieces.encode(unicodedata.normalize(form, text))) == unicodedata.normalize("NFC", text)
+
+
+@pytest.mark.parametrize("space", ["\t", "\r", "\x0b", "\x85", "\u00a0", "\u2009", "\u2028", "\u3000", " \u00a0 "])
+def test_no_piece_has_white_space(pieces, space):
+    """fairseq would cut the piece there."""
+    found = pieces.encode(f"über{space}café", out_type=str)
+    assert pieces.decode(found) == "über café" and not any(any(map(str.isspace, piece)) for piece in found)
