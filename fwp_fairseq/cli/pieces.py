@@ -6,6 +6,8 @@ import tempfile
 from collections.abc import Iterable, Iterator
 from unicodedata import decomposition, normalize
 
+from ..files import named
+
 
 def _composition() -> Iterator[tuple[str, str]]:
     """Yields what is replaced, and by what: white space by a space, and sequences that Unicode's NFC composes."""
@@ -25,9 +27,10 @@ def learn_exact(sentences: Iterable[str], vocabulary: int, **more) -> bytes:
     in sources and targets, so that a translation could not contain them.
     """
     with tempfile.NamedTemporaryFile("w", suffix=".tsv") as rules:
-        for pair in sorted(_composition()):
-            rules.write("\t".join(" ".join(f"{ord(x):X}" for x in text) for text in pair) + "\n")
-        rules.flush()
+        with named(rules.name):
+            for pair in sorted(_composition()):
+                rules.write("\t".join(" ".join(f"{ord(x):X}" for x in text) for text in pair) + "\n")
+            rules.flush()
         model = learn(sentences, vocabulary, normalization_rule_tsv=rules.name, **more)
         return model.replace(rules.name.encode(), b"-" * len(rules.name))  # the model contains the name
 
