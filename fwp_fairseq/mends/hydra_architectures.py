@@ -8,7 +8,7 @@ from dataclasses import fields
 
 from fairseq import models
 from fairseq.dataclass import utils
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig, OmegaConf, open_dict
 
 from . import around, is_ours
 
@@ -17,9 +17,13 @@ def _filled(cfg: DictConfig, dataclass: type) -> DictConfig:
     """``cfg``, with the values of the architecture that it names for the options that it does not set itself."""
     values = {key: value for key, value in OmegaConf.to_container(cfg, resolve=True).items() if value != "???"}
     # For this plugin's options null is the default, which an architecture may change; for fairseq's it can be a value.
-    args = argparse.Namespace(**{k: v for k, v in values.items() if v is not None or not k.startswith("fwp_")})
+    absent = [name for name, value in values.items() if value is None and name.startswith("fwp_")]
+    args = argparse.Namespace(**{name: value for name, value in values.items() if name not in absent})
     models.ARCH_CONFIG_REGISTRY[cfg._name](args)
     filled = cfg.copy()
+    with open_dict(filled):
+        for name in absent:
+            del filled[name]
     for option in fields(dataclass):
         value = getattr(args, option.name, None)
         if value is None or value == values.get(option.name):

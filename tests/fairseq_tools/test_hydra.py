@@ -28,12 +28,13 @@ def test_documented_commands(tools):
     train, generate = (shlex.split(line) for line in re.findall(r"^#   (fairseq-.*)$", text, re.MULTILINE))
     train = [*train[1:], "common.cpu=true"]
     tools.run("hydra_train", *train, "optimization.max_update=2").ok()
-    own = ["++model.dropout=0.2", "++model.fwp_cross=null"]  # null is the architecture's
+    # null is the architecture's
+    own = ["++model.dropout=0.2", "++model.fwp_cross=null", "++model.fwp_feature_map=null"]
     tools.run("hydra_train", *train, "optimization.max_update=2", *own).ok()
     found = {str(path.parent.relative_to(tools.folder)) for path in tools.folder.glob("hybrid/**/checkpoints/*last.pt")}
     assert found == {"hybrid/checkpoints", f"hybrid/{','.join(own)}/checkpoints"}
     model = tools.load(f"hybrid/{','.join(own)}/checkpoints/checkpoint_last.pt")["cfg"]["model"]
-    assert (model["dropout"], model["fwp_cross"]) == (0.2, "softmax")
+    assert (model["dropout"], model["fwp_cross"], model["fwp_feature_map"]) == (0.2, "softmax", "dpfp")
     assert len(tools.run("generate", *generate[1:], "--cpu", "--max-len-b", 10).ok().translations()) == 40
 
     tools.run("train", "bin", *tools.user_dir, *BY_ARCH, "--save-dir", "by-arch").ok()
