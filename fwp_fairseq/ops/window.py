@@ -47,8 +47,8 @@ def read_window(
             window.
         u, bias: (H, d) and (H,), the u and b of the gain g.
         size: w.
-        key_padding_mask: (B, S), True at positions that are not read. If a query has no position to read, its output is
-            arbitrary.
+        key_padding_mask: (B, S), True at positions that are not read; k and v have to be finite there too. If a query
+            has no position to read, its output is arbitrary.
         places: (B, S) int32, the place of position j of row b in the storage; not differentiable.
         backend: auto, native, chunked or reference; the last two are the same PyTorch code.
 
@@ -59,8 +59,6 @@ def read_window(
     Cost per query and head: 2 w d multiplications; in PyTorch up to 4 w d.
     """
     _check(q, k, v, sums, u, bias, size, key_padding_mask, places)
-    if key_padding_mask is not None and places is None:  # zero times NaN is NaN, in outputs and gradients
-        k, v = (x.masked_fill(key_padding_mask[:, :, None, None], 0) for x in (k, v))
     with without_autocast(q):
         return OPERATOR(backend, q, k, v, sums, u, bias, key_padding_mask, places, size)
 

@@ -130,15 +130,3 @@ def test_opcheck_and_gradcheck():
     stored = {name: x[name].flatten(0, 1).unsqueeze(1) for name in ("k", "v")}
     with pytest.raises(NotImplementedError, match="no derivative with places"):
         read_window(**(x | stored), size=3, places=places).sum().backward()
-
-
-@pytest.mark.parametrize("backend", ["chunked", pytest.param("native", marks=needs_native)])
-def test_nan_at_pads_reaches_nothing(backend):
-    x = inputs()
-    pads = torch.zeros(2, 7, dtype=torch.bool)
-    pads[0, :2] = pads[1, 3] = True
-    expected = results(x, backend, size=3, key_padding_mask=pads)
-    for name in ("k", "v"):
-        x[name][pads] = float("nan")
-    for found, wanted in zip(results(x, backend, size=3, key_padding_mask=pads), expected, strict=True):
-        assert_close(found, wanted, "operator")
