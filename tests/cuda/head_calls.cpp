@@ -8,7 +8,8 @@ using namespace fwp::gpu;
 
 template <class V> Rows<V> rows(void* data, int width) { return {static_cast<V*>(data), 0, width, width, 1}; }
 template <class C> void describe(C& c, void* const* x, int d_key, int d_value, float eps) {
-  c.rule = Rule::gated_delta, c.map = Map::identity, c.type = Type::bfloat16, c.heads = 1;
+  c.rule = Rule::gated_delta, c.map = Map::identity, c.heads = 1;
+  c.x_type = c.type = Type::bfloat16;
   c.d_key = c.d_dot = d_key, c.d_value = d_value, c.eps = eps;
   c.q = rows<const void>(x[0], d_key), c.k = rows<const void>(x[1], d_key), c.v = rows<const void>(x[2], d_value);
   c.beta = rows<const float>(x[3], 1), c.alpha = rows<const float>(x[4], 1), c.out = rows<void>(x[5], d_value);

@@ -227,7 +227,7 @@ def test_walks_of_64_and_32_columns(rule, multiprocessors, device):
 
 @pytest.mark.skipif(emulated is None, reason="only an emulated device has any amount of shared memory")
 @pytest.mark.parametrize("d_dot", [6336, 6400])
-def test_widths_beyond_shared_memory_are_refused(d_dot, device):
+def test_rows_beyond_shared_memory_are_refused(d_dot, device):
     """The forward pass of rows takes the most of all launches: 4 floats a feature, and 16."""
     device(8, 9, shared_memory=4 * (4 * d_dot + 16) - 4)
     assert "shared memory" in torch.ops.fwp.cuda_refusal(0, "sum", d_dot, d_dot)
