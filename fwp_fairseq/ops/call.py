@@ -70,6 +70,11 @@ class Call:
         return x if self.feature_map is None else self.feature_map(x).to(self.dtype)
 
 
+def without_pads(k: Tensor, key_padding_mask: Tensor | None) -> Tensor:
+    """Returns keys (B, S, H, d) with 0 at pads: zero times NaN would be NaN in the gradients of their features."""
+    return k if key_padding_mask is None else k.masked_fill(key_padding_mask[:, :, None, None], 0)
+
+
 def divide(numerator: Tensor, denominator: Tensor) -> Tensor:
     """Returns numerator / denominator, and 0 (with gradient 0) where the denominator is exactly 0."""
     empty = denominator == 0

@@ -148,7 +148,8 @@ class Decoding:
         if cache is None:
             cache = self._empty(k, v, _FIRST_CAPACITY)
             cache.ancestors = torch.zeros(k.shape[0], _FIRST_CAPACITY, dtype=torch.int32, device=k.device)
-        q, k, v, beta, alpha = self._prepared(cache, q, k, v, beta, alpha)
+        q = _to_dtype(q, cache.keys.dtype)
+        k, v, beta, alpha = self._prepared(cache, k, v, beta, alpha)
         length = q.shape[1]
         if length == 1 and cache.count < cache.keys.shape[0] and k.shape[0] <= cache.keys.shape[1]:
             out = self._decode(q, cache, k, v, beta, alpha, key_padding_mask)
@@ -189,7 +190,7 @@ class Decoding:
         sources = k.shape[1]
         fits = sources <= longest_block(self.d_dot(k), self.d_cached(k), v.shape[-1])
         cache = self._empty(k, v, sources if fits else 0)
-        _, k, v, beta, alpha = self._prepared(cache, k, k, v, beta, alpha)
+        k, v, beta, alpha = self._prepared(cache, k, v, beta, alpha)
         if not fits:
             cache.W, cache.z = self._state_of(k, v, (beta, alpha), key_padding_mask)
         else:
@@ -236,9 +237,9 @@ class Decoding:
         return phi is not None and phi.homogeneity is not None and phi.non_negative and phi.d_dot > phi.d_key
 
     @staticmethod
-    def _prepared(cache: Cache, q: Tensor, k: Tensor, v: Tensor, *gates: Tensor | None) -> list[Tensor | None]:
-        """Converts q and k to the dtype of cached keys, v to that of cached values, and gates to that of states."""
-        rows = [_to_dtype(q, cache.keys.dtype), _to_dtype(k, cache.keys.dtype), _to_dtype(v, cache.written.dtype)]
+    def _prepared(cache: Cache, k: Tensor, v: Tensor, *gates: Tensor | None) -> list[Tensor | None]:
+        """Converts k to the dtype of cached keys, v to that of cached values, and gates to that of states."""
+        rows = [_to_dtype(k, cache.keys.dtype), _to_dtype(v, cache.written.dtype)]
         dtype = state_type(cache.keys.dtype)
         return rows + [None if x is None else _to_dtype(x, dtype) for x in gates]
 

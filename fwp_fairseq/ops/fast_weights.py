@@ -55,7 +55,7 @@ from torch import Tensor
 
 from ..numerics import state_type, without_autocast
 from . import backends
-from .call import EPS, Call, FastWeights, Rule, divide
+from .call import EPS, Call, FastWeights, Rule, divide, without_pads
 from .checks import check_mask, check_shapes, check_tensor, fail
 
 # With a smaller eps, features are normalised before they reach a backend, because their products could underflow.
@@ -144,9 +144,8 @@ def _call(
     if normalize_features and eps < SMALLEST_EPS:
         # Backends divide products of features by sums of features. With so small an eps, the sums may be so small that
         # the products are 0.
-        if key_padding_mask is not None:  # zero times NaN is NaN in gradients
-            k = k.masked_fill(key_padding_mask[:, :, None, None], 0)
-        q, k = (divided_features(x, feature_map, state_type(v.dtype), eps) for x in (q, k))
+        raw = q, without_pads(k, key_padding_mask)
+        q, k = (divided_features(x, feature_map, state_type(v.dtype), eps) for x in raw)
         feature_map, normalize_features = None, False
     call = Call(
         rule, q, k, v, gates.get("beta"), gates.get("alpha"), feature_map, causal, key_padding_mask,

@@ -14,7 +14,7 @@ from torch import Tensor
 from .._constant import constant
 from .._operator import FLOATING, LIBRARY, Kernel, new_rows
 from ..numerics import state_type
-from .call import Call, FastWeights, Rule
+from .call import Call, FastWeights, Rule, without_pads
 
 
 def kernel_of(feature_map) -> str | None:
@@ -128,7 +128,7 @@ _OF_WHOLE_ROWS = ("favor", "softmax_pair")
 # The CUDA kernels multiply operands of 11 bits, which is enough for half precision but not for float32.
 KERNEL = Kernel(
     "fast_weights", _fake, _fake_backward, _save, _differentiate, types=FLOATING,
-    cuda_types=FLOATING[:2], cuda_refusal="cuda_refusal",
+    cuda_types=(torch.float16, torch.bfloat16), cuda_refusal="cuda_refusal",
     others="the backends chunked and reference have",
 )  # fmt: skip
 
@@ -148,9 +148,8 @@ def unsupported_reasons(call: Call) -> list[str]:
 
 def _with_features(call: Call) -> Call:
     """Computes the features of q and k with PyTorch, those of pads from zeros, and replaces the map by the identity."""
-    k, pads = call.k, call.key_padding_mask
-    k = k if pads is None else k.masked_fill(pads[:, :, None, None], 0)
-    q, k = (call.features(x.transpose(1, 2)).transpose(1, 2) for x in (call.q, k))
+    raw = call.q, without_pads(call.k, call.key_padding_mask)
+    q, k = (call.features(x.transpose(1, 2)).transpose(1, 2) for x in raw)
     return replace(call, q=q, k=k, feature_map=None)
 
 

@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from fwp_fairseq import ops
-from fwp_fairseq.feature_maps import build_feature_map
 from fwp_fairseq.ops import GATES
+from tests.maps import build_map
 from tests.ops.cases import NORMALIZERS, OPERATORS, RULES, SMALL, make
 from tests.pairs import covering
 from tests.requirements import TESTED
@@ -91,10 +91,10 @@ def test_queries_that_miss_everything_written(backend, rule):
 
 
 @pytest.mark.parametrize("eps", [0.0, 1e-6])
-@pytest.mark.parametrize("name", ["elu", "dpfp", "favor"])
+@pytest.mark.parametrize("feature_map", [("elu", {}), ("dpfp", {"nu": 1}), ("favor", {"m": 4})], ids=str)
 @pytest.mark.parametrize("backend", TESTED)
-def test_gradients_of_pads_are_zero(backend, name, eps):
-    phi = build_feature_map(name, 8, **({"m": 4} if name == "favor" else {"nu": 1} if name == "dpfp" else {}))
+def test_gradients_of_pads_are_zero(backend, feature_map, eps):
+    phi = build_map(feature_map[0], 8, **feature_map[1])
     q, k, v = torch.randn(3, 1, 5, 2, 8)
     pads = torch.tensor([[False, False, False, True, True]])
     k[pads] = NAN
