@@ -107,7 +107,6 @@ def _check(args) -> None:
         raise UsageError(f"--finetune-from and --{other[0]}: the checkpoint has its own model and pieces")
     if args.baseline:
         check_seed()  # the comparison at the end needs it
-    lengths_of(args.flags)
     for flag, folder in (("--out", args.out), ("--data", args.data or args.out)):
         try:
             refuse_interpreted(folder.resolve())
