@@ -61,7 +61,7 @@ def _score(path: Path, test: TestSet) -> dict | None:
 
 def _by_length(path: Path, hypotheses: list[str], references: list[str], metric) -> list[tuple[int, int, float]]:
     """Scores equal shares of the sentences, each with the fewest and the most tokens of its sources (S- lines)."""
-    lengths = {int(match[1]): len(match[2].split()) for line in lines_of(path) if (match := _SOURCE.match(line))}
+    lengths = {int(match[1]): len(match[2].split()) for line in lines_of(path, "\n") if (match := _SOURCE.match(line))}
     order = sorted(lengths, key=lengths.get)
     if len(order) != len(references):
         return []
