@@ -6,7 +6,7 @@ from torch import Tensor
 
 from fwp_fairseq import ops
 from fwp_fairseq.feature_maps import build_feature_map, unit_rows
-from tests.cuda.cases import LIMITS, OPCHECKS, RULES, assert_near, compare, emulated, make, mask, with_gradients
+from tests.cuda.cases import LIMITS, OPCHECKS, RULES, assert_near, compare, make, mask, with_gradients
 from tests.pairs import covering
 
 pytestmark = pytest.mark.needs("native", "cuda")
@@ -225,7 +225,6 @@ def test_walks_of_64_and_32_columns(rule, multiprocessors, device):
     compare(rule, x, phi, looser=2, normalize_output=True, return_state=True)
 
 
-@pytest.mark.skipif(emulated is None, reason="only an emulated device has any amount of shared memory")
 @pytest.mark.parametrize("d_dot", [6336, 6400])
 def test_rows_beyond_shared_memory_are_refused(d_dot, device):
     """The forward pass of rows takes the most of all launches: 4 floats a feature, and 16."""

@@ -160,3 +160,14 @@ def test_a_full_disk_names_the_file(tools, texts):  # noqa: F811
     words = ["train", "--texts", texts, "--source", "en", "--target", "de", "--cpu", "--out", texts.parent / "full"]
     done = tools.command("python", "-c", code, *words)
     assert done.status == 1 and re.search(r"/\w+\.tsv: File too large\n", done.err), done.err
+    # Where the rules of SentencePiece fit, its model is the first file that does not.
+    learn = """
+from pathlib import Path
+from fwp_fairseq.cli.corpus import Corpus
+texts, out = map(Path, sys.argv[1:])
+corpus = Corpus(texts, ("en", "de"))
+model = corpus.learn_pieces(300)
+"""
+    code = f"import sys{learn}{full_disk(20_000)}corpus.write_pieces(out, model)"
+    done = tools.command("python", "-c", code, texts, texts.parent)
+    assert done.status == 1 and re.search(r"File too large: '.*/spm\.model'\n", done.err), done.err
