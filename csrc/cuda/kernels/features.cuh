@@ -1,5 +1,5 @@
-// What the computation of features consists of: functions of one number, and sums and softmax over a row by the lanes of
-// a warp. Definitions: fwp_fairseq/feature_maps.
+// Functions of one number, and sums and softmax of a row by the lanes of a warp, from which features are computed.
+// Definitions: fwp_fairseq/feature_maps.
 #pragma once
 
 #include "call.h"
