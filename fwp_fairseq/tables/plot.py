@@ -13,9 +13,6 @@ from textwrap import fill
 FORMATS = ("png", "svg", "pdf")
 AXIS = 72  # characters of upright names below an axis, all together; longer ones are turned
 _UPRIGHT = 7  # of these names; more are turned
-_AT_LINES = 14  # lines of text in names that stand at the lines of the plot; if there are more, there is a legend
-_WIDEST = 30  # characters in each of them
-_NEAR = 0.75  # of the width: names of points further to the right stand beside the axes
 _APART = 7  # points of the page between markers of two series at the same x
 _LEGEND = 12  # characters of a legend in an inch of the figure
 _LINE = 0.2  # inches that a line of the legend takes
@@ -61,8 +58,7 @@ class Plot:
     - ``names``: names of values of x, which take the place of numbers on a linear scale.
     - ``beside``: further panels, which are drawn in ``rows`` rows together with this one.
 
-    Names stand at the ends of the lines, each in the last panel that has it. Where there are many of them, long ones or
-    several rows of panels, they stand in a legend.
+    A legend above all panels names the lines.
     """
 
     x: str
@@ -124,9 +120,7 @@ def draw(plot: Plot, kind: str) -> bytes:
                     entries[label] = handle
         height = size[1] + _LINE * max(map(_lines_of_names, panels))  # the axes keep their height
         figure.set_figheight(height)
-        few = sum(1 + fill(label, _WIDEST).count("\n") for label in entries) <= _AT_LINES
-        if not (plot.rows == 1 and few and _name_lines(figure, [*zip(panels, axes, strict=False)], groups)):
-            _add_legend(figure, entries)
+        _add_legend(figure, entries)
         file = BytesIO()
         # No dates and no program names, so that the same plot gives the same bytes.
         metadata = {
@@ -145,80 +139,6 @@ def _add_legend(figure, entries: dict) -> None:
     lines = max(1 + label.count("\n") for label in entries) * -(-len(entries) // columns) if entries else 1
     figure.set_figheight(figure.get_figheight() + _LINE * (lines - 1))
     figure.legend(entries.values(), entries.keys(), loc="outside upper center", ncols=int(columns), frameon=False)
-
-
-def _name_lines(figure, panels: list, groups: list[str]) -> bool:
-    """Writes the name of each series and line at its right end, in its colour; names do not overlap.
-
-    Returns False, and writes nothing, if a name within the axes would lie on a line.
-    """
-    names = []
-    for panel, axes in panels:
-        left, right = axes.get_xlim()
-        axes.set_xlim(left, right)
-        place, few = axes.transAxes.inverted(), []
-        for series in panel.series:
-            x = max(series.points)
-            y = series.points[x][0]
-            if series.label != panel.y:
-                near = place.transform(axes.transData.transform((x, y)))[0] > _NEAR
-                few.append(_name(axes, series.label, (right if near else x, y), _colour(groups, series.group)))
-        drawn = {line.get_label(): line.get_color() for line in axes.lines}
-        few += [_name(axes, line.label, (right, line.y), drawn[line.label]) for line in panel.lines]
-        names.append(few)
-    figure.draw_without_rendering()  # places the axes
-    for few in names:
-        _move_apart(figure, few)
-    texts = [name for few in names for name in few]
-    if all(map(_is_free, texts)):
-        return True
-    for name in texts:
-        name.remove()
-    return False
-
-
-def _is_free(name) -> bool:
-    """Tells whether a name stands beside the axes, or within them on no line."""
-    axes, box = name.axes, name.get_window_extent()
-    paths = (line.get_transform().transform_path(line.get_path()) for line in axes.lines)
-    return box.x0 > axes.bbox.x1 or not (
-        box.y1 > axes.bbox.y1 or box.y0 < axes.bbox.y0 or any(path.intersects_bbox(box, False) for path in paths)
-    )
-
-
-def _name(axes, text: str, at: tuple[float, float], colour: str):
-    return axes.annotate(
-        fill(text, _WIDEST),
-        at,
-        xytext=(8, 0),
-        textcoords="offset points",
-        va="center",
-        color=colour,
-        annotation_clip=False,
-        bbox={"facecolor": "white", "alpha": 0.7, "edgecolor": "none", "pad": 0.5},
-    )
-
-
-def _move_apart(figure, names: list) -> None:
-    """Moves texts up and down until none overlaps another, by as little as it takes."""
-    boxes = [name.get_window_extent() for name in names]
-    middles = [(box.y0 + box.y1) / 2 for box in boxes]
-    before = list(middles)
-    order = sorted(range(len(names)), key=lambda number: middles[number])
-    for _ in range(1000):
-        moved = False
-        for place, low in enumerate(order):
-            for high in order[place + 1 :]:
-                beside = boxes[low].x0 >= boxes[high].x1 or boxes[high].x0 >= boxes[low].x1
-                missing = (boxes[low].height + boxes[high].height) / 2 - (middles[high] - middles[low])
-                if not beside and missing > 0.1:
-                    middles[low] -= missing / 2
-                    middles[high] += missing / 2
-                    moved = True
-        if not moved:
-            break
-    for name, middle, old in zip(names, middles, before, strict=True):
-        name.set_position((8, (middle - old) * 72 / figure.dpi))
 
 
 def are_turned(names: Collection[str]) -> bool:
