@@ -110,7 +110,7 @@ class FastWeightAttention(MemoryAttention):
                 f"{extra} contradicts passes = 'both-ways', which goes through one whole input; expected None"
             )
         x, written = self.checked_inputs(x, source, key_padding_mask)
-        if source is None and not x.shape[1]:  # one position of padding leads to every parameter, none does not
+        if source is None and not x.shape[1]:  # one position of padding, so that parameters get gradients
             pads, padded = x.new_ones(x.shape[0], 1, dtype=torch.bool), F.pad(x, (0, 0, 0, 1))
             out, state = self.forward(padded, state=state, key_padding_mask=pads, return_state=return_state)
             return out[:, :0], state
@@ -154,7 +154,7 @@ def checked_options(kind: str | SiteOptions, options: dict[str, Any], causal: bo
         if name not in OPTIONS:
             raise TypeError(f"argument {name!r} is unknown, expected some of {', '.join(OPTIONS)}")
         option = OPTIONS[name]
-        if name == "feature_map":  # layers have the identity, and no softmax
+        if name == "feature_map":  # unlike flags, layers accept "identity" and refuse "softmax"
             option = option._replace(values=dict.fromkeys(FEATURE_MAPS, ""))
         if (expected := option.expected(value)) is not None:
             raise ValueError(f"{name} = {value!r}, expected {expected}")

@@ -1,4 +1,7 @@
-"""Attention with a memory: projections, norms and one memory. Subclasses define the call."""
+"""What layers and fairseq modules with a memory share: projections, norms and one memory.
+
+Subclasses define the call.
+"""
 
 import math
 

@@ -56,7 +56,7 @@ class Features(nn.Module):
         x = x.transpose(1, 2)
         if self.has_length_one:
             features = phi.of_length_one(x, EPS).transpose(1, 2)
-            # The CUDA kernels' operands have the 11 bits of float16, but its range is too small for gradients of a
+            # float16 has as many bits as the CUDA kernels' operands, but too small a range for the gradients of a
             # model in bfloat16.
             narrow = x.dtype == torch.float16 or (x.dtype == torch.bfloat16 and not torch.is_grad_enabled())
             return features.half() if x.is_cuda and narrow else features

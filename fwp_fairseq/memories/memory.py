@@ -1,4 +1,4 @@
-"""The base class of memories."""
+"""The base class of memories: what attention keeps of the positions that it has read."""
 
 from collections.abc import Iterator
 from typing import Any, ClassVar, NamedTuple

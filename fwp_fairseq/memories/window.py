@@ -91,7 +91,7 @@ class Window(Memory):
             yield Contradiction(("window", "update_rule"), why, "left out, or the rule sum")
         if options.chosen_normalizer != "attention":
             why = "the sums over the window and over earlier positions have one denominator, the sum of both weights"
-            if options.normalizer == "auto":  # an output norm has chosen another
+            if options.normalizer == "auto":  # an output norm makes "auto" mean another one
                 yield Contradiction(("window", "output_norm"), why, "left out, or no output norm")
             yield Contradiction(("window", "normalizer"), why, "left out, or the normaliser auto or attention")
 
@@ -112,7 +112,7 @@ class Window(Memory):
     def attend(self, q, k, v, parts: Parts, *, key_padding_mask=None, state=None, return_state=False):
         with without_autocast(q):
             order = None
-            if not _pads_are_behind(key_padding_mask):  # sort positions so, and sort the outputs back
+            if not _pads_are_behind(key_padding_mask):  # move padding behind the others, and undo this in outputs
                 order = key_padding_mask.to(torch.uint8).argsort(dim=1, stable=True)
                 q, k, v = (_ordered(x, order) for x in (q, k, v))
             positions = self._positions(k, v, key_padding_mask, state)

@@ -1,4 +1,4 @@
-"""Replaces the large linear layers of a model for decoding on a CPU."""
+"""Replaces the large linear layers of a model for decoding on a CPU; the base of int8.py and packed.py."""
 
 from collections.abc import Callable
 
@@ -7,7 +7,7 @@ from torch import nn
 
 from .self_attention import SelfAttention
 
-# With fewer weights, other kinds of products cost more than they save.
+# With fewer weights, int8 or prepacked products cost more than they save.
 SMALLEST = 2**18
 
 

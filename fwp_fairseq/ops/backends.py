@@ -1,4 +1,4 @@
-"""The backends of the update rules."""
+"""The order in which backends of the update rules are tried, and why one cannot serve a call."""
 
 from contextlib import nullcontext
 

@@ -80,7 +80,7 @@ class _Features:
 
 
 def _split(x: Tensor | None, length: int | None) -> Iterable[Tensor | None]:
-    """Cuts x (B, H, L, ...) into parts of ``length`` positions, or None; repeats None without end if x is None.
+    """Cuts x (B, H, L, ...) into parts of ``length`` positions (None: one part); repeats None without end if x is None.
 
     Each slice would allocate a gradient of all L positions; ``split`` has one gradient for all parts.
     """

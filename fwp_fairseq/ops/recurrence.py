@@ -1,4 +1,4 @@
-"""The recurrences of the Delta RNN and Delta LSTM of Irie et al. 2021, which read R with their previous output.
+"""The recurrences of the Delta RNN and Delta LSTM of Irie et al. 2021, which read a matrix R with their last output.
 
 Per head, each position t writes and then reads (Sec. 3.1). Delta RNN:
 

@@ -1,9 +1,9 @@
 """Compares the compiled kernels of a device with PyTorch in float64: ``python -m fwp_fairseq.ops.self_check DEVICE``.
 
-There are small cases of every rule, of decoding, of the recurrences and of a row function. The name of a case is
-printed before it runs, so that the last line names a case that kills the process. The exit status is 1 if a case is
-wrong, and 3 if the device could not be used: PyTorch could not open it, its memory is full, or the kernels do not
-support it.
+There are small cases of every rule, of decoding, of the recurrences and of scaling rows to length one. The name of a
+case is printed before it runs, so that the last line names a case that kills the process. The exit status is 1 if a
+case is wrong, and 3 if the device could not be used: PyTorch could not open it, its memory is full, or the kernels do
+not support it.
 """
 
 import sys
@@ -19,8 +19,7 @@ from .call import CORRECTING, GATES, RULES, FastWeights, Rule
 from .decoding import Decoding
 from .recurrence import recur, recur_lstm
 
-# The root mean square error relative to that of the exact numbers. Rounding to half precision gives 2e-3; the error of
-# a wrong kernel is far larger.
+# The largest error that is allowed (see `error`). Rounding to half precision gives 2e-3; a wrong kernel far more.
 LIMITS = {"cpu": 1e-4, "cuda": 1e-2}
 D_KEY, D_VALUE, HEADS = 8, 24, 2
 Case = Callable[[], float]

@@ -1,4 +1,4 @@
-"""The Delta-Delta Net."""
+"""The Delta-Delta Net, a fast net."""
 
 from typing import NamedTuple
 

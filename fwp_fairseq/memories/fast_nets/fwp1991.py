@@ -1,4 +1,4 @@
-"""The fast weight programmer of 1991."""
+"""The fast weight programmer of 1991, a fast net."""
 
 import torch
 from torch import Tensor

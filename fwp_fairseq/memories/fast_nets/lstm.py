@@ -1,4 +1,4 @@
-"""The Delta LSTM."""
+"""The Delta LSTM, a fast net."""
 
 from typing import NamedTuple
 

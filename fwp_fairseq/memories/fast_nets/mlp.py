@@ -1,4 +1,4 @@
-"""The Delta MLP."""
+"""The Delta MLP, a fast net."""
 
 import dataclasses
 from typing import NamedTuple

@@ -1,4 +1,4 @@
-"""The Delta RNN."""
+"""The Delta RNN, a fast net."""
 
 from typing import NamedTuple
 
