@@ -13,8 +13,8 @@ class PackedLinear(LargeLinear):
 
     There are no trainable parameters. ``weight`` returns W, for code that reads it.
 
-    Cost: on one core of a Zen 4, products of 4 to 64 rows take 0.4 to 0.9 of the time of ``nn.Linear``. W is stored only
-    in this form.
+    Cost: on one core of a Zen 4, products of 4 to 64 rows take 0.4 to 0.9 of the time of ``nn.Linear``. W is stored in
+    this form only.
     """
 
     def __init__(self, linear: nn.Linear):

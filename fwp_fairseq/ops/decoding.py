@@ -29,16 +29,11 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from .._operator import Operator
 from ..feature_maps import FeatureMap
 from ..numerics import state_type
 from . import decoding_native, fast_weights
-from .call import DECAYING, EPS, RULES, FastWeights, Rule
+from .call import DECAYING, EPS, FastWeights, Rule
 from .fast_weights import divided_features
-
-OPERATORS: dict[Rule, Operator] = {
-    rule: Operator(f"decoding with the {rule} rule", native=decoding_native) for rule in RULES
-}
 
 # After the first fold, a block is read in addition to the state, so it is kept short.
 LATER_BLOCK = 32
@@ -117,12 +112,14 @@ class Decoding:
     def serves(self, like: Tensor) -> bool:
         """Returns True if this class can decode with keys like these, (R, T, H, width).
 
-        With the backend ``native`` this is always True, and a step that the library does not support raises
-        NotImplementedError.
+        Raises NotImplementedError if the backend ``native`` is asked for and the library does not support them.
         """
-        if self.backend == "auto":
-            return not decoding_native.unsupported_reasons(self, like)
-        return self.backend == "native"
+        if self.backend not in ("auto", "native"):
+            return False
+        reasons = decoding_native.unsupported_reasons(self, like)
+        if reasons and self.backend == "native":
+            raise NotImplementedError(f"backend='native' cannot decode with the {self.rule} rule: {'; '.join(reasons)}")
+        return not reasons
 
     def step(
         self,
@@ -152,7 +149,7 @@ class Decoding:
         k, v, beta, alpha = self._prepared(cache, k, v, beta, alpha)
         length = q.shape[1]
         if length == 1 and cache.count < cache.keys.shape[0] and k.shape[0] <= cache.keys.shape[1]:
-            out = self._decode(q, cache, k, v, beta, alpha, key_padding_mask)
+            out = decoding_native.run(self, q, cache, k, v, beta, alpha, key_padding_mask)
             cache.count += 1
         else:
             outputs, first = [], 0
@@ -160,8 +157,8 @@ class Decoding:
                 room = self._make_room(cache, length - first, k.shape[0])
                 part = slice(first, first + room)
                 outputs.append(
-                    self._decode(
-                        q[:, part], cache, k[:, part], v[:, part],
+                    decoding_native.run(
+                        self, q[:, part], cache, k[:, part], v[:, part],
                         *(None if x is None else x[:, part] for x in (beta, alpha, key_padding_mask)),
                     )
                 )  # fmt: skip
@@ -196,7 +193,7 @@ class Decoding:
         else:
             cache.ancestors = torch.empty(k.shape[0], sources, dtype=torch.int32, device=k.device)
             # The written vectors do not depend on the queries, so any queries will do.
-            self._decode(k, cache, k, v, beta, alpha, key_padding_mask)
+            decoding_native.run(self, k, cache, k, v, beta, alpha, key_padding_mask)
             cache.ancestors, cache.count = None, sources
         cache.rows = rows
         return cache
@@ -209,10 +206,7 @@ class Decoding:
         if self.divides_first:
             features = divided_features(q, self.feature_map, state_type(q.dtype), self.eps)
             return self._of_features().read(cache, features)
-        return self._decode(_to_dtype(q, cache.keys.dtype), cache).to(cache.dtype)
-
-    def _decode(self, q: Tensor, cache: Cache, *written: Tensor | None) -> Tensor:
-        return OPERATORS[self.rule](self.backend, self, q, cache, *written)
+        return decoding_native.run(self, _to_dtype(q, cache.keys.dtype), cache).to(cache.dtype)
 
     @property
     def divides_first(self) -> bool:

@@ -28,7 +28,7 @@ KERNEL = Kernel(
 Kernel("fold", _fake_fold)
 
 
-def unsupported_reasons(decoding, x: Tensor, *others) -> list[str]:
+def unsupported_reasons(decoding, x: Tensor) -> list[str]:
     """Returns the reasons why the compiled library cannot serve this site with rows like x; empty if it can."""
     reasons = KERNEL.unsupported_reasons(x) + unknown(decoding.rule, decoding.feature_map)
     return reasons or KERNEL.refused(x, x.shape[-1], decoding.d_dot(x), LONGEST_BLOCK)

@@ -168,7 +168,7 @@ def test_what_fails_its_check_is_not_used(unchecked, monkeypatch, caplog):
     with caplog.at_level(logging.WARNING):
         for refused in (
             lambda: ops.delta_rule(*x.values(), feature_map=phi.to("cuda"), backend="native"),
-            lambda: ops.Decoding("delta", None, True, False, backend="native").step(None, *x.values()),
+            lambda: ops.Decoding("delta", None, True, False, backend="native").serves(x["k"]),
             lambda: ops.recur(z, k, v, x["beta"], backend="native"),
         ):
             with pytest.raises(NotImplementedError, match=message):

@@ -262,10 +262,10 @@ def test_a_map_that_the_kernels_do_not_know_is_refused():
         def features(self, x):
             return x.square()
 
-    native = ops.Decoding("sum", Square(3), False, True, backend="native")
+    k = torch.rand(2, 1, HEADS, 3)
     with pytest.raises(NotImplementedError, match="does not know the feature map Square"):
-        native.step(None, *torch.rand(3, 2, 1, HEADS, 3).unbind())
-    assert not ops.Decoding("sum", Square(3), False, True).serves(torch.rand(2, 1, HEADS, 3))
+        ops.Decoding("sum", Square(3), False, True, backend="native").serves(k)
+    assert not ops.Decoding("sum", Square(3), False, True).serves(k)
 
 
 def raw_arguments(rule="gated", writes=True, state=True, **changes):
