@@ -1,24 +1,32 @@
 """The base class of memories: what attention keeps of the positions that it has read."""
 
 from collections.abc import Iterator
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 import torch
 from torch import Tensor, nn
 
 from ..numerics import state_type
-from ..ops import GATES, Cache, FastWeights
+from ..ops import GATES, FastWeights
 from ..ops.state import State, select, zeros
 from ..option import BETA_RANGES, Contradiction, Option, Options
 from .decay import Decay
 from .features import Features
 from .start import small, start
-from .window_cache import WindowCache
 
 # Gates and other inputs of each position, apart from q, k and v, by name; (B, L, H) or (B, L, H, width).
 Parts = dict[str, Tensor]
-# The result of a decoding step, from which the next step continues: a state, or a cache of lazy decoding.
-Held = State | Cache | WindowCache
+
+
+class Reorderable(Protocol):
+    """A cache of lazy decoding."""
+
+    def reorder(self, order: Tensor) -> None:
+        """Replaces row i by row order[i]; ``order`` may have any length."""
+
+
+# The result of a decoding step, from which the next step continues.
+Held = State | Reorderable
 
 
 class Sizes(NamedTuple):

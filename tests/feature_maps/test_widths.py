@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from fwp_fairseq.feature_maps import build_feature_map, parameter_for, width_for
+from fwp_fairseq.feature_maps import FEATURE_MAPS, build_feature_map, parameter_for, width_for
 
 
 @pytest.mark.parametrize(
@@ -31,7 +31,7 @@ def test_both_ways(name, d_key, parameters, d_dot):
     assert build_feature_map(name, d_key, d_dot, heads=1, **parameters).d_dot == d_dot
 
 
-@pytest.mark.parametrize("name", ["elu", "identity", "dpfp", "favor", "t2r", "hedgehog", "rfa"])
+@pytest.mark.parametrize("name", FEATURE_MAPS)
 @pytest.mark.parametrize("d_key", [1, 2, 3, 7, 64])
 def test_every_width_is_possible_or_names_possible_ones(name, d_key):
     for d_dot in (*range(1, 40), 64, 127, 128, 129, 8191, 8192, 8193):

@@ -5,6 +5,7 @@ import torch
 
 from fwp_fairseq.layers import FastWeightAttention
 from fwp_fairseq.memories import MEMORIES
+from fwp_fairseq.memories.fast_nets import FAST_NETS
 from fwp_fairseq.memories.fast_nets.mlp import Mlp
 from tests.memories import naive_fast_nets
 from tests.tolerances import assert_close
@@ -78,7 +79,7 @@ def test_values_and_gradients_are_those_of_loops_over_positions_and_heads(case):
 @pytest.mark.parametrize(
     "options, message",
     [
-        ({"fast_net": "gru"}, "fast_net = 'gru', expected one of linear, delta, fwp1991, lstm, mlp, rnn"),
+        ({"fast_net": "gru"}, "fast_net = 'gru', expected one of " + ", ".join(FAST_NETS)),
         ({"fast_net": "rnn", "causal": False}, "fast_net = 'rnn': this is an option of decoder .* expected linear"),
         ({"fast_net": "rnn", "update_rule": "sum"}, "update_rule = 'sum' contradicts fast_net = 'rnn': .* delta"),
         ({"fast_net": "fwp1991"}, "update_rule = 'delta' contradicts fast_net = 'fwp1991': .* expected sum"),

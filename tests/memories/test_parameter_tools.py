@@ -13,7 +13,7 @@ from torch.nn.utils import parametrizations, parametrize, prune
 from fwp_fairseq.feature_maps import FEATURE_MAPS, build_feature_map
 from fwp_fairseq.layers import FastWeightDecoder
 from fwp_fairseq.memories import MEMORIES
-from tests.memories.test_torch_module import KINDS, build, every_kind, inputs
+from tests.memories.test_torch_module import LAYERS, build, every_layer, inputs
 
 
 def pruned(module, name):
@@ -28,7 +28,7 @@ def weight_norm(module, name):
 TOOLS = {tool.__name__: tool for tool in (pruned, weight_norm)}
 
 
-@every_kind
+@every_layer
 @pytest.mark.parametrize("tool", TOOLS)
 def test_tools_that_change_parameters(kind, tool):
     torch.manual_seed(1)
@@ -86,7 +86,7 @@ def same_gradients(mine, theirs):
         torch.testing.assert_close(parameter.grad.full_tensor(), expected[name].grad, msg=name)
 
 
-@every_kind
+@every_layer
 @pytest.mark.filterwarnings("ignore:FSDP2-wrapped module .* returned a view")
 @pytest.mark.parametrize("units", UNITS)
 def test_fsdp(kind, units, group):
@@ -134,7 +134,7 @@ def test_sharding_and_parametrizations_keep_the_promises_of_maps(group):
 
 
 def test_every_class_that_holds_a_parameter_is_among_the_kinds():
-    modules = [module for kind in KINDS for module in build(kind).modules()]
+    modules = [module for kind in LAYERS for module in build(kind).modules()]
     holders = {type(module).__name__ for module in modules if module._parameters}
     assert holders >= {"Linear", "T2r", "Hedgehog", "Rfa", "Window", "Feedback", "Decay", "WideLayerNorm"}
     assert holders >= {"QueryKeyNorm", "HeadNorm"}

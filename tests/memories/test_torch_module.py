@@ -15,7 +15,7 @@ from tests.tolerances import assert_close
 
 EMBED, HEADS, BATCH, LENGTH = 12, 2, 2, 8
 DELTA = {"update_rule": "delta"}
-KINDS = {
+LAYERS = {
     "elu": {"feature_map": "elu"},
     "dpfp-both": {"normalizer": "both", **DELTA},
     "favor": {"feature_map": "favor", "qk_norm": "l2"},
@@ -42,14 +42,14 @@ KINDS = {
     "conv-recurrent": {"feature_map": "elu", "recurrent": "tanh", "conv_size": 2, **DELTA},
     "conv-fwp1991": {"feature_map": "elu", "fast_net": "fwp1991", "conv_size": 2},
 }
-CAUSAL = [kind for kind, options in KINDS.items() if options.get("causal", True)]
-every_kind = pytest.mark.parametrize("kind", KINDS)
+CAUSAL = [kind for kind, options in LAYERS.items() if options.get("causal", True)]
+every_layer = pytest.mark.parametrize("kind", LAYERS)
 
 
 def build(kind: str, seed: int = 0) -> FastWeightAttention:
     """What starts at 0 or 1 is random."""
     torch.manual_seed(seed)
-    layer = FastWeightAttention("dpfp", EMBED, HEADS, **KINDS[kind]).double()
+    layer = FastWeightAttention("dpfp", EMBED, HEADS, **LAYERS[kind]).double()
     with torch.no_grad():
         for parameter in layer.parameters():
             if parameter.dim() == 1 or len(parameter.unique()) <= 2:
@@ -76,21 +76,21 @@ def assert_same(mine: torch.nn.Module, theirs: torch.nn.Module) -> None:
         assert torch.equal(a, b)
 
 
-@every_kind
+@every_layer
 def test_pickle_and_deepcopy(kind):
     layer = build(kind)
     assert_same(pickle.loads(pickle.dumps(layer)), layer)
     assert_same(copy.deepcopy(layer), layer)
 
 
-@every_kind
+@every_layer
 @pytest.mark.parametrize("assign", [False, True])
 def test_saved_and_loaded_from_the_meta_device(kind, assign):
     layer, file = build(kind), io.BytesIO()
     torch.save(layer.state_dict(), file)
     file.seek(0)
     with torch.device("meta"):
-        other = FastWeightAttention("dpfp", EMBED, HEADS, **KINDS[kind]).double()
+        other = FastWeightAttention("dpfp", EMBED, HEADS, **LAYERS[kind]).double()
         assert other(inputs().to("meta"), key_padding_mask=torch.rand(BATCH, LENGTH) > 0.5)[0].shape == inputs().shape
     if not assign:
         other.to_empty(device="cpu")
@@ -108,7 +108,7 @@ ORDERS = {
     "parts first": lambda whole: [*whole.modules()][::-1],
 }
 WHOLES = {
-    **{kind: lambda kind=kind: FastWeightAttention("dpfp", 64, HEADS, **KINDS[kind]) for kind in KINDS},
+    **{kind: lambda kind=kind: FastWeightAttention("dpfp", 64, HEADS, **LAYERS[kind]) for kind in LAYERS},
     "decoder": lambda: FastWeightDecoder("gated-delta", 65, embed_dim=64, num_layers=2),
 }
 
@@ -138,7 +138,7 @@ def test_all_parameters_are_drawn_anew(whole, order):
             assert ((found - expected).abs() <= limit * expected).all(), name
 
 
-@every_kind
+@every_layer
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
 def test_to_half_precision_and_back(kind, dtype):
     layer, x = build(kind), inputs()
@@ -151,7 +151,7 @@ def test_to_half_precision_and_back(kind, dtype):
     assert (layer.double()(x)[0] - wanted).abs().max() < limit
 
 
-@every_kind
+@every_layer
 def test_hooks_are_called(kind):
     """Also where learned maps could be multiplied into the projections: with more positions than inputs."""
     layer, called = build(kind), set()
@@ -164,7 +164,7 @@ def test_hooks_are_called(kind):
     assert called == {f"{way} {name}" for way in ("forward", "backward") for name in names}
 
 
-@every_kind
+@every_layer
 def test_backward_hooks_of_every_module_with_parameters_are_called(kind):
     layer, called = build(kind), set()
     holders = {name for name, module in layer.named_modules() if module._parameters}
@@ -175,14 +175,14 @@ def test_backward_hooks_of_every_module_with_parameters_are_called(kind):
 
 
 @pytest.mark.slow
-@every_kind
+@every_layer
 def test_the_work_is_linear_in_the_length(kind):
-    layer = FastWeightAttention("dpfp", EMBED, HEADS, **KINDS[kind])
+    layer = FastWeightAttention("dpfp", EMBED, HEADS, **LAYERS[kind])
     check_linear(lambda length: layer(rows(length, EMBED))[0])
 
 
 @pytest.mark.slow
-@every_kind
+@every_layer
 def test_compiles_as_one_graph(kind):
     layer, x = build(kind).eval(), inputs(5)  # loops are unrolled, and a position may be outside of a window
     mask = torch.zeros(BATCH, 5, dtype=torch.bool)
@@ -195,7 +195,7 @@ def test_compiles_as_one_graph(kind):
         assert_close(compiled(x, key_padding_mask=pads)[0][real], out[real], "model")
 
 
-@every_kind
+@every_layer
 @pytest.mark.parametrize("place", ["left", "right", "within"])
 @torch.no_grad()
 def test_pads_change_nothing(kind, place):
@@ -218,7 +218,7 @@ def test_pads_change_nothing(kind, place):
         assert_close(layer.step(x[:1, 3], state.select(torch.tensor([0])))[0], layer.step(x[:1, 3], alone)[0], "model")
 
 
-@every_kind
+@every_layer
 @pytest.mark.parametrize("junk", [torch.nan, torch.inf])
 def test_what_stands_at_pads_reaches_nothing(kind, junk):
     """Neither other positions nor the state nor any gradient."""
@@ -234,7 +234,7 @@ def test_what_stands_at_pads_reaches_nothing(kind, junk):
         assert mine is theirs is None or torch.allclose(mine, theirs)
 
 
-@every_kind
+@every_layer
 @pytest.mark.parametrize("rows", [0, BATCH])
 def test_without_positions_every_parameter_has_a_gradient(kind, rows):
     """As processes that train together require, whatever batch each of them has."""

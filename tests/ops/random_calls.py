@@ -10,9 +10,11 @@ import hypothesis
 import torch
 from hypothesis import strategies as st
 
+from fwp_fairseq._operator import LIBRARY
 from fwp_fairseq.ops.call import DECAYING, GATES, RULES
 
 SIZES = st.sampled_from([1, 2, 3, 5])
+MAPS = torch.ops.fwp.feature_maps() if LIBRARY else []
 BOTH = GATES["gated_delta"]
 # What fwp::fold takes of the arguments of fwp::decode.
 FOLD = ["keys", "written", "strengths", "ancestors", "rows", "W", "z", "count", "rule", "feature_map", "d_dot"]
@@ -22,7 +24,7 @@ TYPES = [torch.float32, torch.float64, torch.bfloat16, torch.float16, torch.int3
 TYPES += [torch.complex64]
 INTEGERS = [-(2**63), -(2**31), -1, 0, 1, 2, 6, 2**31 - 1, 2**31, 2**32 + 1, 2**62, 2**63 - 1]
 NUMBERS = [0.0, -1.0, 1e-45, 1e300, math.inf, -math.inf, math.nan]
-WORDS = [*RULES, "identity", "elu", "relu", "dpfp", "favor", "", "\0", "sum\0", "q" * 5000]
+WORDS = [*RULES, *MAPS, "", "\0", "sum\0", "q" * 5000]
 
 
 def positions(draw, batch: int, length: int, *sizes: int, dtype) -> torch.Tensor:
@@ -33,9 +35,9 @@ def positions(draw, batch: int, length: int, *sizes: int, dtype) -> torch.Tensor
 
 
 def options(draw, d_key: int) -> dict:
-    name = draw(st.sampled_from(["identity", "elu", "relu", "dpfp", "favor"]))
+    name = draw(st.sampled_from(MAPS))
     m = draw(SIZES)
-    d_dot = {"dpfp": 2 * d_key, "favor": 2 * m}.get(name, d_key)
+    d_dot = {"dpfp": 2 * d_key, "favor": 2 * m, "softmax_pair": 2 * d_key}.get(name, d_key)
     flags = [draw(st.booleans()) for _ in range(2)]
     return {
         "rule": draw(st.sampled_from(RULES)), "feature_map": name, "d_dot": d_dot,
@@ -113,6 +115,8 @@ def of_a_step(draw) -> dict:
 def of_a_fold(draw) -> dict:
     x = of_a_step(draw)
     hypothesis.assume(x["ancestors"] is not None)
+    if x["feature_map"] != "dpfp":  # the cache then holds features
+        x["feature_map"] = "identity"
     return {name: x[name] for name in FOLD}
 
 
