@@ -19,7 +19,7 @@ def add_arguments(parser) -> None:
     )
 
 
-def plain(value):
+def enum_value(value):
     return value.value if isinstance(value, enum.Enum) else value
 
 
@@ -53,7 +53,7 @@ def options(arch: str, words: list[str]) -> dict:
     ARCH_CONFIG_REGISTRY[arch](preset)
     dataclass = MODEL_DATACLASS_REGISTRY.get(ARCH_MODEL_NAME_REGISTRY[arch])
     declared = vars(dataclass()) if dataclass else {}
-    return {name: plain(value) for name, value in {**declared, **vars(preset)}.items() if name != "arch"}
+    return {name: enum_value(value) for name, value in {**declared, **vars(preset)}.items() if name != "arch"}
 
 
 def defaults(arch: str) -> dict:
@@ -127,7 +127,7 @@ def _print_table(rows: list[dict[str, str]]) -> None:
 def _print_flags(arch: str) -> None:
     values = defaults(arch)
     for action in actions(arch):
-        choices = f"  {{{','.join(str(plain(choice)) for choice in action.choices)}}}" if action.choices else ""
+        choices = f"  {{{','.join(str(enum_value(choice)) for choice in action.choices)}}}" if action.choices else ""
         print(f"{flag_name(action)}  [{values.get(action.dest)}]{choices}")
         if action.help:
             print(textwrap.fill(action.help, 100, initial_indent="    ", subsequent_indent="    "))

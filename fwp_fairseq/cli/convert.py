@@ -6,8 +6,8 @@ The input is a checkpoint of this plugin, or of fairseq's own transformer or tra
 fwp_transformer or fwp_lm of the same size. All parameters that both models have are kept; those of a feature map are
 kept if its name and width stay the same. New parameters of gates (all rules except the sum rule), random features
 (FAVOR+), learned maps and norms are initialised as in a new model. Options for which you give no flag keep their
-values in the checkpoint, with two exceptions: a flag for all sites also replaces the same option of single sites, and
---fwp-feature-map replaces all options of single sites.
+values in the checkpoint. A flag for all sites also replaces the same option of single sites, and --fwp-feature-map
+replaces all options of single sites.
 
 The optimizer state is dropped. To continue training, use --finetune-from-model, or --restore-file with
 --reset-optimizer, together with the printed model flags, which set all options of the converted model that do not come
@@ -29,7 +29,7 @@ import torch
 from ..checkpoint_content import architecture
 from ..checkpoint_model import build
 from ..files import write_atomically
-from ..options import OPTIONS, SITES, SiteOptions
+from ..options import OPTIONS, SITES
 from ..text import printable
 from . import archs
 from .checkpoint import drop_training_state, load, refuse_output, save
@@ -78,17 +78,17 @@ def _default_flags(arch: str) -> dict:
     from fairseq.models import ARCH_MODEL_NAME_REGISTRY, MODEL_DATACLASS_REGISTRY
 
     fields = MODEL_DATACLASS_REGISTRY[ARCH_MODEL_NAME_REGISTRY[arch]].__dataclass_fields__
-    return {name: archs.plain(field.default) for name, field in fields.items() if name.startswith("fwp_")}
+    return {name: archs.enum_value(field.default) for name, field in fields.items() if name.startswith("fwp_")}
 
 
-def _plain(options) -> dict:
+def _resolved(options) -> dict:
     from omegaconf import OmegaConf
 
     if isinstance(options, argparse.Namespace):
         options = vars(options)
     if OmegaConf.is_config(options):
         options = OmegaConf.to_container(options, resolve=True, enum_to_str=True)
-    return {name: archs.plain(value) for name, value in options.items()}
+    return {name: archs.enum_value(value) for name, value in options.items()}
 
 
 def _refuse_control_characters(path: Path, options: dict) -> None:
@@ -121,14 +121,14 @@ def _model_options(cfg: dict, old: str, new: str) -> dict:
     if isinstance(options, argparse.Namespace):  # a legacy model, whose defaults fairseq too fills in when it loads it
         options = argparse.Namespace(**vars(options))
         ARCH_CONFIG_REGISTRY[old](options)
-    checkpoint_options = _plain(options)
-    task = _plain(cfg["task"])
+    checkpoint_options = _resolved(options)
+    task = _resolved(cfg["task"])
     converted: dict = {"_name": new}
     for name, field in MODEL_DATACLASS_REGISTRY[ARCH_MODEL_NAME_REGISTRY[new]].__dataclass_fields__.items():
         if name in checkpoint_options:
             converted.setdefault(name, checkpoint_options[name])
         elif not name.startswith(("_", "fwp_")):
-            default = archs.plain(field.default)
+            default = archs.enum_value(field.default)
             if isinstance(default, str) and default.startswith("${"):
                 default = task.get(default[2:-1].rpartition(".")[2])
             converted[name] = default
@@ -143,7 +143,7 @@ def _attention_flags(before: dict, defaults: dict, args) -> dict:
     """
     from ..config import site_attention, with_common
 
-    chosen_flags = {name: archs.plain(value) for name, value in vars(args).items() if name.startswith("fwp_")}
+    chosen_flags = {name: archs.enum_value(value) for name, value in vars(args).items() if name.startswith("fwp_")}
     chosen_flags = {name: value for name, value in chosen_flags.items() if value is not None}
     for name in chosen_flags.keys() - defaults.keys():
         flags = ", ".join(f"--{known.replace('_', '-')}" for known in defaults)
@@ -158,10 +158,6 @@ def _attention_flags(before: dict, defaults: dict, args) -> dict:
             was = site_attention(argparse.Namespace(**kept), site)
             flags[name] = str(with_common(cfg, site, was).changed(chosen.changes)) or None
     return {name: flags[name] for name in defaults}
-
-
-def _same(mine: SiteOptions, theirs: SiteOptions | None, *names: str) -> bool:
-    return theirs is not None and all(getattr(mine, name) == getattr(theirs, name) for name in names)
 
 
 def _own_parameters(parameters: dict, model, before: argparse.Namespace, after: argparse.Namespace) -> dict:
@@ -180,10 +176,8 @@ def _own_parameters(parameters: dict, model, before: argparse.Namespace, after: 
         kept = {}
         if isinstance(attention, SiteAttention):
             mine, theirs = new_options[attention.site], old_options.get(attention.site)
-            same_map = _same(mine, theirs, "feature_map")
-            same_net = same_map and _same(mine, theirs, "fast_net", "fast_net_depth", "recurrent")
-            memory = attention.memory
-            for entries, same in ((memory.map_entries(), same_map), (memory.net_entries(), same_net)):
+            for deciding, entries in attention.memory.entries_by_options().items():
+                same = theirs is not None and all(getattr(mine, name) == getattr(theirs, name) for name in deciding)
                 names = [f"{prefix}memory.{name}" for name in entries]
                 # All are kept or none, because random features belong to the seed that is saved with them.
                 fits = all(name in parameters and parameters[name].shape == new[name].shape for name in names)
@@ -252,10 +246,10 @@ def convert(state: dict, args) -> tuple[dict, list[str], list[str]]:
         raise CommandError(f"--input {args.input}: expected a configuration in it, cfg or args")
     if not state.get("cfg"):
         state = _upgrade_state_dict(state)  # makes cfg from the args that fairseq wrote before 0.10
-    cfg = _plain(state["cfg"])
+    cfg = _resolved(state["cfg"])
     if absent := {"model", "task"} - cfg.keys():
         raise CommandError(f"--input {args.input}: expected the options cfg.{min(absent)} in it")
-    model_options = _plain(cfg["model"])
+    model_options = _resolved(cfg["model"])
     _refuse_control_characters(args.input, model_options)
     old_arch, same_sizes = _architectures(args.input, model_options)
     options = _model_options(cfg, old_arch, same_sizes)

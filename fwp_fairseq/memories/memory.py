@@ -102,13 +102,9 @@ class Memory(nn.Module):
         """Returns the values that this memory uses for options that are None, by option name."""
         return {}
 
-    def map_entries(self) -> set[str]:
-        """Returns the names of the entries of the state dict that belong to the feature map."""
-        return {name for name in self.state_dict() if name.startswith("features.")}
-
-    def net_entries(self) -> set[str]:
-        """Returns the names of the entries of the state dict that belong to a fast net; none for other memories."""
-        return set()
+    def entries_by_options(self) -> dict[tuple[str, ...], set[str]]:
+        """Returns the entries of the state dict that lose their meaning if any of the named options changes."""
+        return {("feature_map",): {name for name in self.state_dict() if name.startswith("features.")}}
 
     def forward(self, method: str, *arguments: Any, **named: Any) -> Any:
         """Runs the method with this name, after the hooks of the module. All callers outside this class use it."""

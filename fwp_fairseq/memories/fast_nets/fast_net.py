@@ -109,9 +109,9 @@ class FastNet(Memory):
         if self.slow is not None:
             start(self.slow, partial(_draw_parts, heads=self.heads, widths=[*self.widths.values()], gain=sizes.gain))
 
-    def net_entries(self) -> set[str]:
-        rule = tuple(f"{name}." for name in ("beta_proj", "decay"))
-        return {name for name in self.state_dict() if not name.startswith(rule)} - self.map_entries()
+    def entries_by_options(self) -> dict[tuple[str, ...], set[str]]:
+        net = {name for name in self.state_dict() if not name.startswith(("features.", "beta_proj.", "decay."))}
+        return super().entries_by_options() | {("feature_map", *(row.name for row in self.rows())): net}
 
     def build(self) -> None:
         """Creates the modules of a subclass."""
