@@ -21,7 +21,8 @@ logger = logging.getLogger(__name__)
 
 _STATUS = _extension.status()
 LIBRARY = _STATUS.cpu  # True if the compiled library is loaded; its CPU part defines every operator
-FLOATING = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+UP_TO_SINGLE = (torch.float16, torch.bfloat16, torch.float32)
+FLOATING = (*UP_TO_SINGLE, torch.float64)
 
 
 class InPyTorch:

@@ -12,9 +12,11 @@ class Features(nn.Module):
     """Applies the feature maps of a site, each in two steps: phi(x) = kernel_map(project(x)).
 
     :meth:`queries` and :meth:`keys` compute the first step; operators, which receive :attr:`kernel_map`, compute the
-    second step on the fly. In three cases, features are computed completely before the operator, whose own map is then
-    the identity: features of length 1 (the normaliser ``l2``), maps that the kernels lack, and ``explicit``. Storing
-    the features takes d_dot numbers per position, and twice as many in training.
+    second step on the fly. In three cases, the first step computes the features completely, and :attr:`kernel_map` is
+    the identity: features of length 1 (the normaliser ``l2``), maps that the kernels lack, and ``explicit``. (Operators
+    compute features before their kernels in two more cases: on CUDA, if a feature depends on a whole row, and with a
+    tiny eps; see :mod:`..ops.native` and :mod:`..ops.fast_weights`.) Storing the features takes d_dot numbers per
+    position, and twice as many in training.
 
     Parameters: those of ``feature_map``, and of ``query_map`` if queries have a separate map.
 

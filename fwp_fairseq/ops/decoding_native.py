@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from .._operator import FLOATING, Kernel, new_rows
+from .._operator import FLOATING, UP_TO_SINGLE, Kernel, new_rows
 from ..numerics import state_type
 from .native import kernel_of, unknown
 
@@ -23,7 +23,7 @@ def _fake_fold(
 
 LONGEST_BLOCK = 128  # in positions
 KERNEL = Kernel(
-    "decode", _fake_decode, types=FLOATING, cuda_types=FLOATING[:3], cuda_refusal="cuda_decode_refusal"
+    "decode", _fake_decode, types=FLOATING, cuda_types=UP_TO_SINGLE, cuda_refusal="cuda_decode_refusal"
 )  # fmt: skip
 Kernel("fold", _fake_fold)
 

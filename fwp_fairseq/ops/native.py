@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from .._constant import constant
-from .._operator import FLOATING, LIBRARY, Kernel, new_rows
+from .._operator import FLOATING, LIBRARY, UP_TO_SINGLE, Kernel, new_rows
 from ..numerics import state_type
 from .call import Call, FastWeights, Rule, without_pads
 
@@ -160,7 +160,7 @@ def run(call: Call) -> tuple[Tensor, FastWeights | None]:
         if kernel_of(call.feature_map) in _OF_WHOLE_ROWS:
             call = _with_features(call)
         v_type = call.v.dtype
-        if call.q.dtype == call.k.dtype and call.q.dtype in FLOATING[:3]:
+        if call.q.dtype == call.k.dtype and call.q.dtype in UP_TO_SINGLE:
             x_type = call.q.dtype
     phi = call.feature_map
     projection = projection_of(phi)

@@ -42,5 +42,5 @@ def test_short_tables_hold_numbers_of_the_tables_of_all_rows(page):
 @pytest.mark.parametrize("name", NAMES)
 def test_every_experiment_knows_its_committed_records(name):
     recipe = importlib.import_module(f"scripts.experiments.{name}.recipe")
-    known = recipe.EXPERIMENT.recorded(ROOT / recipe.EXPERIMENT.records)
+    known = recipe.EXPERIMENT.recorded(ROOT / recipe.EXPERIMENT.record_file)
     assert known and all(isinstance(key, tuple) for key in known)

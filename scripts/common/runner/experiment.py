@@ -115,7 +115,7 @@ class Experiment(ABC):
         return PAIRED, compare
 
     @property
-    def records(self) -> Path:
+    def record_file(self) -> Path:
         """The project's file of records."""
         return Path("benchmarks/results") / self.file
 

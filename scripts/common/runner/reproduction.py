@@ -29,7 +29,7 @@ def _parse(experiment: Experiment, argv: list[str]) -> Call:
     parser = Parser(
         f"python -m scripts.experiments {experiment.name}", description, theirs, usage="--preset PRESET [OPTIONS]"
     )
-    options.add_options(parser, experiment.presets, experiment.folder_of("PRESET"), experiment.records)
+    options.add_options(parser, experiment.presets, experiment.folder_of("PRESET"), experiment.record_file)
     if experiment.compared:
         what = "only compare finished rows with this one, by paired bootstrap"
         parser.add_argument("--compare", metavar="ROW", help=what)
@@ -56,7 +56,7 @@ def reproduce(experiment: Experiment, call: Call) -> int:
     if call.prepare and not call.dry_run:
         experiment.prepare(call)
         return 0
-    files = (call.out / experiment.file, *([process.ROOT / experiment.records] if call.record else []))
+    files = (call.out / experiment.file, *([process.ROOT / experiment.record_file] if call.record else []))
     # The last file says which runs are done. With --record it is the project's: a fresh clone, whose own folder is
     # empty, must not repeat these runs.
     keys = experiment.recorded(files[-1])

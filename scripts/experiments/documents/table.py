@@ -130,7 +130,7 @@ def _gain(bucket: str) -> Callable[[dict], str]:
 
 
 def _table(preset: DocumentsPreset, plot: Callable[[list[dict]], Plot] | None = None) -> Table:
-    """Returns the records of the measured corpus in this size; of any corpus if it is a rehearsal."""
+    """Returns the table of trainings on the measured corpus in this size; on any corpus if it is a rehearsal."""
 
     def key(record: dict) -> tuple | None:
         shown = record["preset"] == preset.name and (record["corpus"] == "pinned" or preset is SMOKE)
