@@ -12,6 +12,9 @@ namespace fwp {
 #define FWP_NAME_AND_COMMA(name) name,
 enum class RowFunction { softmax_pair, FWP_UNIT_ROWS(FWP_NAME_AND_COMMA) };
 #undef FWP_NAME_AND_COMMA
+#define FWP_AND_ONE(name) +1
+constexpr int row_functions = 1 FWP_UNIT_ROWS(FWP_AND_ONE);
+#undef FWP_AND_ONE
 
 // One of the dimensions that number the rows: its size, and its strides in the three tensors of RowTensors: x, beside
 // and result.

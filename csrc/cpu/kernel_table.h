@@ -35,7 +35,7 @@ template <class T> struct DecodeKernels {
 // of the result.
 template <class T> struct RowFunctions {
   typedef void Function(const T* x, const T* grad, std::ptrdiff_t n, T eps, T* result);
-  Function *forward[4], *backward[4];
+  Function *forward[row_functions], *backward[row_functions];
 };
 
 template <class T> struct KernelTable {

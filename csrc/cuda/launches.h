@@ -8,7 +8,7 @@
 namespace fwp::gpu {
 
 // Lays out the workspace of the call's group of heads; returns its size in bytes.
-inline int64_t lay(Call& c, char* base, bool backward) {
+inline int64_t lay(Call& c, char* base) {
   int64_t used = 0;
   const auto take = [&](auto*& pointer, int64_t rows, int64_t columns) {
     pointer = reinterpret_cast<std::remove_reference_t<decltype(pointer)>>(base + used);
@@ -32,7 +32,7 @@ inline int64_t lay(Call& c, char* base, bool backward) {
     take(c.rates, keys, 1);
     take(c.norms, keys, 1);
   }
-  if (!backward) return used;
+  if (!c.backward) return used;
   take_halves(c.grad_read, queries, columns);
   take_halves(c.grad_rows, keys, columns);
   take_halves(c.grad_states, kept || c.grad_W ? chunks * features : 0, columns);

@@ -19,12 +19,12 @@ constexpr int64_t cached_bytes = 64 << 20, large_bytes = 1 << 30, most_bytes = i
 
 // Returns true if one launch can serve the call: no states, few tokens, numbers of 2 bytes or float features that are
 // given, rows of multiples of 16 bytes, and little shared memory.
-bool short_serves(const Call& c, bool backward) {
+bool short_serves(const Call& c) {
   constexpr int most_bytes = 99 * 1024;
-  const int most = backward ? most_backward_tokens : most_forward_tokens;
+  const int most = c.backward ? most_backward_tokens : most_forward_tokens;
   const bool states = c.initial_W || c.W || c.grad_W;
   const bool results =
-      backward ? c.grad_out.aligned && c.grad_q.aligned && c.grad_k.aligned && c.grad_v.aligned : c.out.aligned;
+      c.backward ? c.grad_out.aligned && c.grad_q.aligned && c.grad_k.aligned && c.grad_v.aligned : c.out.aligned;
   return !states && std::min(c.targets, c.sources) > 0 && std::max(c.targets, c.sources) <= most &&
          (c.x_type != Type::float32 || c.map == Map::identity) && c.q.aligned && c.k.aligned && c.v.aligned &&
          results && bytes_of_short(c) <= most_bytes;
@@ -35,6 +35,7 @@ struct Operators {
   static void run(const Problem& p, const Tensor& q, const Tensor& v, const Describe& describe, bool backward) {
     const c10::cuda::CUDAGuard guard(q.device());
     Call call{};
+    call.backward = backward;
     Fields fields(p.op, q);
     check_sizes(p.op, "q", q.scalar_type(), p.d_key);
     TORCH_CHECK_VALUE(elementwise(p.map) || p.map == Map::dpfp, p.op, ": feature_map is ", name_of(p.map),
@@ -50,29 +51,29 @@ struct Operators {
     constexpr int64_t most = std::numeric_limits<int>::max() - chunk;  // kernels count in int
     for (int64_t size : {p.batch * p.heads, p.targets, p.sources})
       TORCH_CHECK_VALUE(size <= most, p.op, ": ", size, " heads or tokens, expected at most ", most, " on CUDA");
-    if (short_serves(call, backward)) return start(p.op, run_short, call);
-    start_groups(p.op, q, call, backward);
+    if (short_serves(call)) return start(p.op, run_short, call);
+    start_groups(p.op, q, call);
   }
-  static void start_groups(const char* op, const Tensor& q, Call& call, bool backward) {
+  static void start_groups(const char* op, const Tensor& q, Call& call) {
     const int heads = call.batch * call.heads;
     call.group = 1;
-    const int64_t bytes = lay(call, nullptr, backward);
+    const int64_t bytes = lay(call, nullptr);
     const int processors = attribute(op, cudaDevAttrMultiProcessorCount, q.get_device());
     int64_t filling = int64_t(processors) * (4 * chunk / block_rows(call));
     while (filling > 1 && filling * bytes > (filling > processors ? large_bytes : most_bytes)) filling /= 2;
     const int64_t most = std::max(cached_bytes / bytes, filling), groups = (heads + most - 1) / most;
     call.group = static_cast<int>((heads + groups - 1) / groups);
     call.walk_width = chunk;
-    const auto walks = [&] { return call.group * (backward ? 1 : walks_of(call)) * walk_slices_of(call); };
+    const auto walks = [&] { return call.group * (call.backward ? 1 : walks_of(call)) * walk_slices_of(call); };
     const bool changes = chunks_of(call) > 1 || call.W;  // so that there is a state to walk with
     call.split_walk = changes && !corrects(call.rule) && call.group * walk_slices_of(call) < 2 * processors;
     while (call.walk_width > 16 && walks() < 2 * processors) call.walk_width /= 2;
-    const Tensor workspace = at::empty({lay(call, nullptr, backward)}, q.options().dtype(at::kByte));
+    const Tensor workspace = at::empty({lay(call, nullptr)}, q.options().dtype(at::kByte));
     for (; call.first_head < heads; call.first_head += call.group) {
       call.group = std::min(call.group, heads - call.first_head);
-      lay(call, static_cast<char*>(workspace.mutable_data_ptr()), backward);
+      lay(call, static_cast<char*>(workspace.mutable_data_ptr()));
       Launches launches{call, c10::cuda::getCurrentCUDAStream().stream()};
-      if (backward) launches.backward();
+      if (call.backward) launches.backward();
       else launches.forward();
       TORCH_CHECK(launches.error == nullptr, op, ": ", launches.error);
     }
@@ -95,8 +96,7 @@ std::string cuda_refusal(int64_t device, std::string rule, int64_t d_key, int64_
   call.d_key = static_cast<int>(d_key);
   call.d_dot = static_cast<int>(d_dot);
   call.targets = call.sources = chunk;  // longer ones need no more
-  float there = 0;
-  call.grad_out.data = &there;
+  call.backward = true;
   return refusal(op, device, std::max(bytes_of_block(call), bytes_of_rows(call)));
 }
 

@@ -19,6 +19,7 @@ void describe(Call& c, void* const* x, int tokens, int d_key, int d_value, int n
   c.causal = c.batch = 1, c.targets = c.sources = tokens, c.normalize_output = normalize_output;
 }
 void want_gradients(Call& c, void* const* x) {
+  c.backward = true;
   c.grad_out = rows<const void>(x[6], c.d_value);
   c.grad_q = rows<void>(x[7], c.d_key), c.grad_k = rows<void>(x[8], c.d_key), c.grad_v = rows<void>(x[9], c.d_value);
   c.grad_beta = rows<float>(x[10], 1), c.grad_alpha = rows<float>(x[11], 1);
@@ -48,8 +49,8 @@ extern "C" const char* run_chunks(void* const* x, int tokens, int d_key, int d_v
   if (nu > 0) c.map = Map::dpfp, c.nu = nu, c.d_dot = 2 * nu * d_key, c.normalize_features = 1;
   for (const bool backward : {false, true}) {
     if (backward) want_gradients(c, x);
-    std::vector<Eight> workspace(lay(c, nullptr, backward) / sizeof(Eight), Eight{{~0u, ~0u, ~0u, ~0u}});  // NaN
-    lay(c, reinterpret_cast<char*>(workspace.data()), backward);
+    std::vector<Eight> workspace(lay(c, nullptr) / sizeof(Eight), Eight{{~0u, ~0u, ~0u, ~0u}});  // NaN
+    lay(c, reinterpret_cast<char*>(workspace.data()));
     Launches launches{c, nullptr};
     if (backward) launches.backward();
     else launches.forward();

@@ -34,6 +34,7 @@ struct Call {
   Type x_type;  // of q, k and their gradients
   Type type;  // of v, out and their gradients, of 2 bytes
   int nu;  // see Width
+  int backward;  // whether this is the backward pass
   int causal, both_ways, normalize_features, normalize_output;
   float eps;
   int batch, heads, targets, sources, d_key, d_value, d_dot;
@@ -100,7 +101,7 @@ constexpr int walks_of(const Call& c) { return c.split_walk ? feature_tiles_of(c
 // Blocks of `outputs` for each head. If several chunks of queries contribute to the gradient of the same U, one block
 // adds it up.
 constexpr int outputs_of(const Call& c) {
-  return c.grad_out.data && !c.causal && query_chunks_of(c) > 1 ? 1 : query_chunks_of(c);
+  return c.backward && !c.causal && query_chunks_of(c) > 1 ? 1 : query_chunks_of(c);
 }
 // Rows of a block's tiles, which are half as many as its threads: 32 if there are no more tokens and no states, so that
 // twice as many blocks run at once.
@@ -117,7 +118,7 @@ enum class Stage { rows, rows_back, walk, keys, outputs, walk_back, chunks_back 
 const char* run_rows(Stage step, const Call& call, void* stream);
 const char* run_forward(Stage step, const Call& call, void* stream);
 const char* run_backward(Stage step, const Call& call, void* stream);
-// Sentences in one launch: the forward of up to 128 tokens, the backward (if there is a grad_out) of up to 64; shared
+// Sentences in one launch: the forward of up to 128 tokens, the backward of up to 64; shared
 // memory of a block.
 constexpr int most_forward_tokens = 128, most_backward_tokens = 64;
 constexpr int short_rows(const Call& c) {

@@ -7,7 +7,7 @@
 
 namespace fwp::gpu {
 
-struct Row : Lanes {
+struct FunctionRow : Lanes {
   const float *x, *beside;
   float* result;
   int64_t n;
@@ -16,13 +16,13 @@ struct Row : Lanes {
 
 // f = [softmax(y), softmax(-y)]
 struct SoftmaxPair {
-  static FWP_DEVICE void forward(const Row& row) {
+  static FWP_DEVICE void forward(const FunctionRow& row) {
     row.softmax_pair(row.n, row.x, [&](int64_t i, float up, float down) {
       row.result[i] = up;
       row.result[row.n + i] = down;
     });
   }
-  static FWP_DEVICE void backward(const Row& row) {
+  static FWP_DEVICE void backward(const FunctionRow& row) {
     row.softmax_pair_back(row.n, row.x, row.beside, [&](int64_t i, float dy) { row.result[i] = dy; });
   }
 };
@@ -31,11 +31,11 @@ struct SoftmaxPair {
 template <Map M, bool Rms> struct UnitRow {
   using Phi = Function<M>;
 
-  const Row& row;
+  const FunctionRow& row;
   const float share;  // factor of the sum of squares under the root
   const float root, factor;  // factor: 1 / l
 
-  FWP_DEVICE explicit UnitRow(const Row& row)
+  FWP_DEVICE explicit UnitRow(const FunctionRow& row)
       : row(row), share(Rms ? 1 / float(row.n) : 1.f), root(root_of()), factor(1 / (root + (Rms ? 0.f : row.eps))) {}
 
   FWP_DEVICE float phi(int64_t i) const { return Phi::template value<OfFloats>(row.x[i]); }
@@ -43,13 +43,13 @@ template <Map M, bool Rms> struct UnitRow {
     return square_root(row.sum(row.n, [&](int64_t i) { return phi(i) * phi(i); }) * share + (Rms ? row.eps : 0.f));
   }
 
-  static FWP_DEVICE void forward(const Row& row) {
+  static FWP_DEVICE void forward(const FunctionRow& row) {
     const UnitRow own(row);
     row.each(row.n, [&](int64_t i) { row.result[i] = own.phi(i) * own.factor; });
   }
 
   // dphi = dy / l - phi (phi.dy) share / (root l^2); the length of zeros has the gradient 0.
-  static FWP_DEVICE void backward(const Row& row) {
+  static FWP_DEVICE void backward(const FunctionRow& row) {
     const UnitRow own(row);
     const float* const dy = row.beside;
     const float product = row.sum(row.n, [&](int64_t i) { return own.phi(i) * dy[i]; });
@@ -68,7 +68,7 @@ struct ToRmsOne : UnitRow<Map::identity, true> {};
 template <class F> FWP_DEVICE void for_rows(const RowFunctionCall& c, F run) {
   FWP_ROLLED (int64_t i = int64_t(row_warps) * block_index() + warp_index(); i < c.rows;
               i += int64_t(row_warps) * c.blocks) {
-    Row row{{}, c.x, c.beside, c.result, c.n, c.eps};
+    FunctionRow row{{}, c.x, c.beside, c.result, c.n, c.eps};
     int64_t rest = i;
     FWP_ROLLED (int d = 0; d < c.dims; ++d) {
       const RowDim& dim = c.dim[d];
@@ -84,10 +84,10 @@ template <class F> FWP_DEVICE void for_rows(const RowFunctionCall& c, F run) {
 }
 
 template <class F> FWP_KERNEL(32 * row_warps, 1) row_kernel(FWP_CONSTANT RowFunctionCall c) {
-  for_rows(c, [](const Row& row) { F::forward(row); });
+  for_rows(c, [](const FunctionRow& row) { F::forward(row); });
 }
 template <class F> FWP_KERNEL(32 * row_warps, 1) row_backward_kernel(FWP_CONSTANT RowFunctionCall c) {
-  for_rows(c, [](const Row& row) { F::backward(row); });
+  for_rows(c, [](const FunctionRow& row) { F::backward(row); });
 }
 
 }  // namespace fwp::gpu

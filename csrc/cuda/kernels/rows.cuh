@@ -24,12 +24,12 @@ FWP_BOTH int rows_bytes(const Call& c, bool back) {
 }
 
 // A row of queries or of keys.
-struct Row : Head {
+struct InputRow : Head {
   const bool of_query;
   const int row_of_head, token, rows, length;  // rows, length: how many rows and tokens there are
   const Rows<const void>& from;
 
-  FWP_DEVICE Row(const Call& call, int head, int row)
+  FWP_DEVICE InputRow(const Call& call, int head, int row)
       : Head(call, head), of_query(row < query_rows(call)), row_of_head(row),
         token(row - (of_query ? 0 : query_rows(call))), rows(of_query ? query_rows(call) : key_rows(call)),
         length(of_query ? c.targets : c.sources), from(of_query ? c.q : c.k) {}
@@ -52,13 +52,13 @@ struct Row : Head {
   }
 };
 
-struct DpfpRow : Row {
+struct DpfpRow : InputRow {
   const bool empty;
   const int64_t at;
   const Matrix to;
 
   FWP_DEVICE DpfpRow(const Call& call, int head, int row)
-      : Row(call, head, row), empty(is_empty()), at(empty ? 0 : offset(from, token, length)), to(inputs()) {}
+      : InputRow(call, head, row), empty(is_empty()), at(empty ? 0 : offset(from, token, length)), to(inputs()) {}
 
   FWP_DEVICE float& scale() const { return c.x_scales[int64_t(head) * rows_of_head(c) + row_of_head]; }
   FWP_DEVICE uint16_t* inputs_from(int i) const { return to.number(token, before_x(c) + i); }
@@ -166,12 +166,12 @@ struct DpfpRow : Row {
   }
 };
 
-struct FeatureRow : Row {
+struct FeatureRow : InputRow {
   const Lanes lanes;
   float* const phi;
 
   FWP_DEVICE FeatureRow(const Call& call, int head, int row, bool back)
-      : Row(call, head, row),
+      : InputRow(call, head, row),
         phi(reinterpret_cast<float*>(shared_memory(rows_bytes(c, back))) + warp_index() * features_of(c)) {}
 
   // Computes phi in shared memory, followed by zeros; returns the factor that normalises it.

@@ -20,6 +20,20 @@ template <int ROWS, bool CORRECTS, bool DECAYS, bool DPFP> struct ShortBackward 
   float *norm_q, *norm_k, *factor_q, *factor_k;  // factors of features, and of the gradients of x
   float *sums, *gains, *kept;  // for each key
 
+  // The warp's rows of products of all queries and keys, and numbers of these rows.
+  struct Pairs {
+    Square P, A, D;  // P and A without decay
+    Square dP, dL;  // first G U^T and -dR U^T; the gradients of P and L; in the end those of Q K^T and K K^T
+    float norm[2], rate[2], key_norm[2];  // inverses of denominators, rates, inverses of the rates' denominators
+    float gain[2] = {};  // dR V
+  };
+  // The gradients of Q K^T and K K^T as left operands; the parts of the gradients of features that are equal for all
+  // features of a row.
+  struct Operands {
+    uint32_t E[tiles][4], A[CORRECTS ? tiles : 1][4];
+    float q_mean[2] = {}, k_mean[2] = {};
+  };
+
   FWP_BOTH static int lay(ShortBackward* s, char* base, const Call& c) {
     Parts take{base};
     uint16_t* unused;
@@ -53,33 +67,31 @@ template <int ROWS, bool CORRECTS, bool DECAYS, bool DPFP> struct ShortBackward 
     copies_arrived();
     sync_block();
     this->scale_inputs();
-    Square p, a, D;  // P and A without decay
-    clear(p);
-    if constexpr (CORRECTS) clear(a);
+    Pairs pairs;
+    clear(pairs.P), clear(pairs.dP);
+    if constexpr (CORRECTS) clear(pairs.A), clear(pairs.dL);
     if constexpr (DECAYS) {
-      clear(D);
-      this->each_decay([&](int n, int i, float d) { D[n][i] = d; });
+      clear(pairs.D);
+      this->each_decay([&](int n, int i, float d) { pairs.D[n][i] = d; });
     }
-    float norm[2], rate[2], key_norm[2];
-    read(p, a, D, norm, rate, key_norm);
-    const float p_power = put_weights(p, D, norm);
-    Square h, l;  // gradients of P, and of L
-    clear(h);
-    if constexpr (CORRECTS) clear(l);
-    float gain[2] = {};  // dR V
-    values_back(h, l, gain, p_power);
-    uint32_t E[tiles][4], A[CORRECTS ? tiles : 1][4];
-    float of_q_mean[2], of_k_mean[2];
-    pairs_back(p, a, D, h, l, norm, rate, key_norm, gain, E, A, of_q_mean, of_k_mean);
-    features_back(E, A, of_q_mean, of_k_mean);
+    pair_products(pairs);
+    const float p_power = put_weights(pairs);
+    values_back(pairs, p_power);
+    denominators_back(pairs);
+    if constexpr (CORRECTS) rates_back(pairs);
+    if constexpr (DECAYS) decays_back(pairs);
+    Operands operands;
+    features_mean(pairs, operands);
+    put_gates();
+    pack(pairs, operands);
+    features_back(operands);
   }
 
   // Computes P and A, before decay; the inverses of denominators; the rates of keys and the inverses of their
   // denominators; and T.
-  FWP_DEVICE void read(Square& p, Square& a, const Square& D, float (&norm)[2], float (&rate)[2],
-                       float (&key_norm)[2]) const {
+  FWP_DEVICE void pair_products(Pairs& x) const {
     float sum_q[4] = {}, sum_k[4] = {};
-    this->meet(p, a, sum_q, sum_k);
+    this->meet(x.P, x.A, sum_q, sum_k);
     float of_query[2], of_key[2];
     FWP_UNROLL (int r = 0; r < 2; ++r) {
       const int own = row + g + 8 * r;
@@ -88,30 +100,30 @@ template <int ROWS, bool CORRECTS, bool DECAYS, bool DPFP> struct ShortBackward 
     }
     sync_block();
     each_key([&](int n, int i, float by) {
-      p[n][i] *= of_query[i / 2] * by;
-      if constexpr (CORRECTS) a[n][i] *= of_key[i / 2] * by;
+      x.P[n][i] *= of_query[i / 2] * by;
+      if constexpr (CORRECTS) x.A[n][i] *= of_key[i / 2] * by;
     });
-    if (c.causal) this->template mask<false>(p);
-    if constexpr (CORRECTS) this->template mask<true>(a);
-    norm[0] = norm[1] = 1;
+    if (c.causal) this->template mask<false>(x.P);
+    if constexpr (CORRECTS) this->template mask<true>(x.A);
+    x.norm[0] = x.norm[1] = 1;
     if (c.normalize_output) {
       float sum[2] = {};
-      each_weight(D, [&](int n, int i, float d) { sum[i / 2] += p[n][i] * d; });
+      each_weight(x.D, [&](int n, int i, float d) { sum[i / 2] += x.P[n][i] * d; });
       sum_of_four(sum);
-      FWP_UNROLL (int r = 0; r < 2; ++r) norm[r] = inverse_of(sum[r] + c.eps);
+      FWP_UNROLL (int r = 0; r < 2; ++r) x.norm[r] = inverse_of(sum[r] + c.eps);
     }
     if constexpr (CORRECTS) {
       Square decayed;
-      each([&](int n, int i) { decayed[n][i] = a[n][i] * (DECAYS ? D[n][i] : 1.f); });
-      key_norm[0] = key_norm[1] = 1;
+      each([&](int n, int i) { decayed[n][i] = x.A[n][i] * (DECAYS ? x.D[n][i] : 1.f); });
+      x.key_norm[0] = x.key_norm[1] = 1;
       if (c.normalize_output) {
         float sum[2] = {};
         each([&](int n, int i) { sum[i / 2] += decayed[n][i]; });
         sum_of_four(sum);
-        FWP_UNROLL (int r = 0; r < 2; ++r) key_norm[r] = inverse_of(sum[r] + c.eps);
+        FWP_UNROLL (int r = 0; r < 2; ++r) x.key_norm[r] = inverse_of(sum[r] + c.eps);
       }
-      FWP_UNROLL (int r = 0; r < 2; ++r) rate[r] = beta[row + g + 8 * r] * key_norm[r];
-      this->invert(decayed, rate, inverse, e, reinterpret_cast<float*>(values));
+      FWP_UNROLL (int r = 0; r < 2; ++r) x.rate[r] = beta[row + g + 8 * r] * x.key_norm[r];
+      this->invert(decayed, x.rate, inverse, e, reinterpret_cast<float*>(values));
     }
   }
   // The two numbers of a vector for this lane's columns of strip n.
@@ -126,9 +138,9 @@ template <int ROWS, bool CORRECTS, bool DECAYS, bool DPFP> struct ShortBackward 
     else this->each_last_decay(f);
   }
   // Stores P, divided by its denominators, in a tile; returns its power of two, which keeps the gradient of U in range.
-  FWP_DEVICE float put_weights(const Square& p, const Square& D, const float (&norm)[2]) const {
+  FWP_DEVICE float put_weights(const Pairs& x) const {
     Square y;
-    each_weight(D, [&](int n, int i, float d) { y[n][i] = p[n][i] * d * norm[i / 2]; });
+    each_weight(x.D, [&](int n, int i, float d) { y[n][i] = x.P[n][i] * d * x.norm[i / 2]; });
     float largest = 0;
     each([&](int n, int i) { largest = larger(largest, absolute(y[n][i])); });
     const float power = this->shared_power(largest, -1);
@@ -138,8 +150,8 @@ template <int ROWS, bool CORRECTS, bool DECAYS, bool DPFP> struct ShortBackward 
     return power;
   }
 
-  // Computes the gradients of values, 64 columns at a time, h = G U^T and l = -dR U^T.
-  FWP_DEVICE void values_back(Square& h, Square& l, float (&gain)[2], float p_power) const {
+  // Computes the gradients of values, 64 columns at a time; dP = G U^T, dL = -dR U^T and the gains.
+  FWP_DEVICE void values_back(Pairs& x, float p_power) const {
     uint16_t *const v = values, *const grad = values + plane;
     const int last = this->last_tile(), begin = c.causal ? warp : 0;
     float unit = 1;
@@ -154,8 +166,8 @@ template <int ROWS, bool CORRECTS, bool DECAYS, bool DPFP> struct ShortBackward 
       sync_block();
       if (first > 0)
         each([&](int n, int i) {
-          h[n][i] *= before / unit;
-          if constexpr (CORRECTS) l[n][i] *= before / unit;
+          x.dP[n][i] *= before / unit;
+          if constexpr (CORRECTS) x.dL[n][i] *= before / unit;
         });
       Strip<8> u;
       if constexpr (CORRECTS) {
@@ -168,7 +180,7 @@ template <int ROWS, bool CORRECTS, bool DECAYS, bool DPFP> struct ShortBackward 
       FWP_ROLLED (int k = 0; k < chunk; k += 16) {
         uint32_t A[4];
         load_matrices(A, grad + (row * tile_ld + this->in_tile) + k);
-        meet_row(h, A, v, k, last);
+        meet_row(x.dP, A, v, k, last);
       }
       clear(u);
       this->add_transposed(u, e, tile_ld, begin, tiles, grad);
@@ -182,10 +194,10 @@ template <int ROWS, bool CORRECTS, bool DECAYS, bool DPFP> struct ShortBackward 
         FWP_UNROLL (int k = 0; k < 4; ++k) {
           uint32_t A[4];
           pack_operand(A, u[2 * k], u[2 * k + 1]);
-          meet_row(l, A, v, 16 * k, warp);
+          meet_row(x.dL, A, v, 16 * k, warp);
         }
         FWP_UNROLL (int r = 0; r < 2; ++r) {
-          gain[r] += back * products(u, r, first);
+          x.gain[r] += back * products(u, r, first);
           by[r] *= beta[row + g + 8 * r];
         }
       }
@@ -193,8 +205,8 @@ template <int ROWS, bool CORRECTS, bool DECAYS, bool DPFP> struct ShortBackward 
       sync_block();
     }
     each([&](int n, int i) {
-      h[n][i] *= unit;
-      if constexpr (CORRECTS) l[n][i] *= -unit * undone(p_power);
+      x.dP[n][i] *= unit;
+      if constexpr (CORRECTS) x.dL[n][i] *= -unit * undone(p_power);
     });
   }
   // strip += A B^T over the 16 columns from k on, for the tiles of B up to `last`
@@ -221,93 +233,95 @@ template <int ROWS, bool CORRECTS, bool DECAYS, bool DPFP> struct ShortBackward 
     return sum;
   }
 
-  // Computes the gradients of Q K^T and K K^T from h = G U^T and l, the gradient of L; as operands and in tiles.
-  FWP_DEVICE void pairs_back(Square& p, Square& a, const Square& D, Square& h, Square& l, const float (&norm)[2],
-                             const float (&rate)[2], const float (&key_norm)[2], float (&gain)[2],
-                             uint32_t (&E)[tiles][4], uint32_t (&A)[CORRECTS ? tiles : 1][4], float (&q_mean)[2],
-                             float (&k_mean)[2]) const {
+  // From dP = G U^T to the gradient of P, with decay.
+  FWP_DEVICE void denominators_back(Pairs& x) const {
     float product[2] = {};
     if (c.normalize_output) {
-      each_weight(D, [&](int n, int i, float d) { product[i / 2] += p[n][i] * d * h[n][i]; });
+      each_weight(x.D, [&](int n, int i, float d) { product[i / 2] += x.P[n][i] * d * x.dP[n][i]; });
       sum_of_four(product);
     }
     // If features are never negative, no gradient passes through a product that is 0 (../README.md). Such pairs are set
     // to 0, because with tiny denominators they would use up the range of halves.
     const float dead = DPFP || c.map == Map::relu ? 0.f : float_of(0x7fc00000u);  // else NaN, which equals nothing
     each([&](int n, int i) {
-      const float of = norm[i / 2];
-      h[n][i] = p[n][i] == dead ? 0.f : h[n][i] * of - product[i / 2] * of * of;
+      const float of = x.norm[i / 2];
+      x.dP[n][i] = x.P[n][i] == dead ? 0.f : x.dP[n][i] * of - product[i / 2] * of * of;
     });
-    if (c.causal) this->template mask<false>(h);
-    if constexpr (CORRECTS) {
-      float rates[2] = {}, norms[2];
-      each([&](int n, int i) { rates[i / 2] += l[n][i] * a[n][i] * (DECAYS ? D[n][i] : 1.f); });
-      sum_of_four(rates), sum_of_four(gain);
-      FWP_UNROLL (int r = 0; r < 2; ++r) {
-        norms[r] = c.normalize_output ? -rates[r] * rate[r] * key_norm[r] : 0.f;
-        if (t == 0) gains[row + g + 8 * r] = gain[r] + rates[r] * key_norm[r];
-      }
-      each([&](int n, int i) { l[n][i] = l[n][i] * rate[i / 2] + norms[i / 2]; });
-      this->template mask<true>(l);
+    if (c.causal) this->template mask<false>(x.dP);
+  }
+  // From the gradient of L to that of A, with decay; puts the gradients of write strengths in `gains`.
+  FWP_DEVICE void rates_back(Pairs& x) const {
+    float rates[2] = {}, norms[2];
+    each([&](int n, int i) { rates[i / 2] += x.dL[n][i] * x.A[n][i] * (DECAYS ? x.D[n][i] : 1.f); });
+    sum_of_four(rates), sum_of_four(x.gain);
+    FWP_UNROLL (int r = 0; r < 2; ++r) {
+      norms[r] = c.normalize_output ? -rates[r] * x.rate[r] * x.key_norm[r] : 0.f;
+      if (t == 0) gains[row + g + 8 * r] = x.gain[r] + rates[r] * x.key_norm[r];
     }
-    if constexpr (DECAYS) {
-      decays_back(p, a, h, l);
-      if constexpr (CORRECTS) each([&](int n, int i) { l[n][i] *= D[n][i]; });
-      each_read_decay(D, [&](int n, int i, float d) { h[n][i] *= d; });
-    }
-    // If features are normalised, computes the inner products of features with their gradients; and the gradients of
-    // gates.
-    float key_part[2] = {};
-    q_mean[0] = q_mean[1] = k_mean[0] = k_mean[1] = 0;
+    each([&](int n, int i) { x.dL[n][i] = x.dL[n][i] * x.rate[i / 2] + norms[i / 2]; });
+    this->template mask<true>(x.dL);
+  }
+  // From the gradients with decay to those of Q K^T and K K^T (under the gated rule, without beta); puts those of keep
+  // in `kept`.
+  FWP_DEVICE void decays_back(Pairs& x) const {
+    keep_back(x);
+    if constexpr (CORRECTS) each([&](int n, int i) { x.dL[n][i] *= x.D[n][i]; });
+    each_read_decay(x.D, [&](int n, int i, float d) { x.dP[n][i] *= d; });
+  }
+  // Computes the inner products of features with their gradients, if features are normalised: all of q_mean, and the
+  // part of k_mean in K K^T. Multiplies by beta under the gated rule. Puts column sums in `sums`.
+  FWP_DEVICE void features_mean(Pairs& x, Operands& to) const {
     if (c.normalize_features) {
       each([&](int n, int i) {
-        q_mean[i / 2] += h[n][i] * p[n][i] * (gated ? beta[key(n, i)] : 1.f);
-        if constexpr (CORRECTS) key_part[i / 2] += l[n][i] * a[n][i];
+        to.q_mean[i / 2] += x.dP[n][i] * x.P[n][i] * (gated ? beta[key(n, i)] : 1.f);
+        if constexpr (CORRECTS) to.k_mean[i / 2] += x.dL[n][i] * x.A[n][i];
       });
-      sum_of_four(q_mean), sum_of_four(key_part);
+      sum_of_four(to.q_mean), sum_of_four(to.k_mean);
     }
-    if (c.normalize_features || gated) sum_columns(p, a, h, l);
-    if (gated) each([&](int n, int i) { h[n][i] *= beta[key(n, i)]; });
-    put_gates();
+    if (c.normalize_features || gated) sum_columns(x);
+    if (gated) each([&](int n, int i) { x.dP[n][i] *= beta[key(n, i)]; });
+  }
+  // Packs the gradients of Q K^T and K K^T as operands, and stores them in tiles, with their powers of two.
+  FWP_DEVICE void pack(Pairs& x, Operands& to) const {
     float of_query[2], of_key[2];
     FWP_UNROLL (int r = 0; r < 2; ++r) {
       const int own = row + g + 8 * r;
       of_query[r] = norm_q[own], of_key[r] = norm_k[own];
-      if (c.normalize_features) k_mean[r] = key_part[r] + sums[own] * (gated ? beta[own] : 1.f);
+      if (c.normalize_features) to.k_mean[r] += sums[own] * (gated ? beta[own] : 1.f);
     }
     // dQ = E K, with a power for each row
     float size[2] = {}, most[2] = {}, largest = 0;
     each_key([&](int n, int i, float of) {
-      size[i / 2] += absolute(h[n][i] * of);
-      most[i / 2] = larger(most[i / 2], absolute(h[n][i]));
+      size[i / 2] += absolute(x.dP[n][i] * of);
+      most[i / 2] = larger(most[i / 2], absolute(x.dP[n][i]));
       if constexpr (CORRECTS)
-        largest = larger(largest, absolute(l[n][i]) * larger(absolute(of), absolute(of_key[i / 2])));
+        largest = larger(largest, absolute(x.dL[n][i]) * larger(absolute(of), absolute(of_key[i / 2])));
     });
     sum_of_four(size);
     float power[2];
     FWP_UNROLL (int r = 0; r < 2; ++r) {
       largest = larger(largest, most[r] * absolute(of_query[r]));
       power[r] = power_for(size[r], DPFP ? 10 : 11);
-      q_mean[r] *= power[r];
+      to.q_mean[r] *= power[r];
       const int own = row + g + 8 * r;
       if (t == 0) factor_q[own] = factor(of_query[r], of_q[own], power[r]);
     }
-    pack_rows(E, h, power[0], power[1]);
+    pack_rows(to.E, x.dP, power[0], power[1]);
     // dK = E^T Q + (dA + dA^T) K, with one power. Sums of four products with x, in back_group, stay in the range of
     // halves.
     const float of_all = this->shared_power(largest, DPFP && CORRECTS ? 3 : 4);
     FWP_UNROLL (int r = 0; r < 2; ++r) {
       const int own = row + g + 8 * r;
-      k_mean[r] *= of_all;
+      to.k_mean[r] *= of_all;
       if (t == 0) factor_k[own] = factor(of_key[r], of_k[own], of_all);
       of_query[r] *= of_all, of_key[r] *= of_all;
     }
-    each([&](int n, int i) { h[n][i] *= of_query[i / 2]; });
-    this->put(e, tile_ld, h);
+    each([&](int n, int i) { x.dP[n][i] *= of_query[i / 2]; });
+    this->put(e, tile_ld, x.dP);
     if constexpr (CORRECTS) {
-      pack_rows(A, l, of_all, of_all);
-      each([&](int n, int i) { l[n][i] *= of_key[i / 2]; });
-      this->put(inverse, tile_ld, l);
+      pack_rows(to.A, x.dL, of_all, of_all);
+      each([&](int n, int i) { x.dL[n][i] *= of_key[i / 2]; });
+      this->put(inverse, tile_ld, x.dL);
     }
   }
   // Calls f(n, i, the factor of the key's features).
@@ -333,12 +347,12 @@ template <int ROWS, bool CORRECTS, bool DECAYS, bool DPFP> struct ShortBackward 
     return of == 0 ? 0.f : norm / (DPFP ? square_root(of) : of) * undone(power);
   }
   // sums = the column sums of E P, with decay but without beta, plus those of dA A.
-  FWP_DEVICE void sum_columns(const Square& p, const Square& a, const Square& h, const Square& l) const {
+  FWP_DEVICE void sum_columns(const Pairs& x) const {
     float* const parts = reinterpret_cast<float*>(values);
     FWP_UNROLL (int n = 0; n < 2 * tiles; ++n)
       FWP_UNROLL (int i = 0; i < 2; ++i) {
-        float y = h[n][i] * p[n][i] + h[n][i + 2] * p[n][i + 2];
-        if constexpr (CORRECTS) y += l[n][i] * a[n][i] + l[n][i + 2] * a[n][i + 2];
+        float y = x.dP[n][i] * x.P[n][i] + x.dP[n][i + 2] * x.P[n][i + 2];
+        if constexpr (CORRECTS) y += x.dL[n][i] * x.A[n][i] + x.dL[n][i + 2] * x.A[n][i + 2];
         FWP_UNROLL (int mask = 4; mask < 32; mask *= 2) y += shuffle_xor(y, mask);
         if (g == 0) parts[warp * ROWS + key(n, i)] = y;
       }
@@ -350,12 +364,12 @@ template <int ROWS, bool CORRECTS, bool DECAYS, bool DPFP> struct ShortBackward 
     }
   }
   // Computes the gradients of keep (decay.cuh), in `kept`, from those of all D.
-  FWP_DEVICE void decays_back(const Square& p, const Square& a, const Square& h, const Square& l) const {
+  FWP_DEVICE void keep_back(const Pairs& x) const {
     float* const M = reinterpret_cast<float*>(phi);
     each([&](int n, int i) {
-      float y = h[n][i] * p[n][i] * (gated ? beta[key(n, i)] : 1.f);
+      float y = x.dP[n][i] * x.P[n][i] * (gated ? beta[key(n, i)] : 1.f);
       if constexpr (CORRECTS)
-        if (c.causal) y += l[n][i] * a[n][i];
+        if (c.causal) y += x.dL[n][i] * x.A[n][i];
       M[token(i) * gradient_ld + key(n, i)] = y;
     });
     sync_block();
@@ -364,7 +378,7 @@ template <int ROWS, bool CORRECTS, bool DECAYS, bool DPFP> struct ShortBackward 
       if (thread < ROWS)
         FWP_ROLLED (int r = 0; r < ROWS; ++r) sum += M[r * gradient_ld + thread];
       sync_block();
-      each([&](int n, int i) { M[token(i) * gradient_ld + key(n, i)] = CORRECTS ? l[n][i] * a[n][i] : 0.f; });
+      each([&](int n, int i) { M[token(i) * gradient_ld + key(n, i)] = CORRECTS ? x.dL[n][i] * x.A[n][i] : 0.f; });
       sync_block();
       if (thread < ROWS) M[(ROWS - 1) * gradient_ld + thread] += sum;
     }
@@ -400,14 +414,14 @@ template <int ROWS, bool CORRECTS, bool DECAYS, bool DPFP> struct ShortBackward 
 
   // The row of this thread, a query or a key; the address of its gradient, and the factor of the numbers in shared
   // memory.
-  struct Row {
+  struct OwnRow {
     bool key, there;
     int token, length;
     void* to;
     int64_t at;
     float by;  // 0 if the gradient is 0
   };
-  FWP_DEVICE Row own_row() const {
+  FWP_DEVICE OwnRow own_row() const {
     const bool key = thread >= ROWS;
     const int token = thread % ROWS, length = key ? c.sources : c.targets;
     const Rows<void>& to = key ? c.grad_k : c.grad_q;
@@ -423,8 +437,7 @@ template <int ROWS, bool CORRECTS, bool DECAYS, bool DPFP> struct ShortBackward 
   // contribute to each.
   static FWP_BOTH bool is_added(const Call& c) { return DPFP && c.nu > 2; }
   FWP_DEVICE uint16_t* added(int i) const { return this->own_x + 2 * ROWS * this->ld_x + i; }
-  FWP_DEVICE void features_back(const uint32_t (&E)[tiles][4], uint32_t (&A)[CORRECTS ? tiles : 1][4],
-                                const float (&q_mean)[2], const float (&k_mean)[2]) const {
+  FWP_DEVICE void features_back(Operands& from) const {
     const int last = gpu::kept(this->last_tile()), begin = gpu::kept(c.causal ? warp : 0);
     uint16_t* const keys = phi + plane;
     sync_block();
@@ -432,9 +445,9 @@ template <int ROWS, bool CORRECTS, bool DECAYS, bool DPFP> struct ShortBackward 
       FWP_UNROLL (int m = 0; m < tiles; ++m) {
         uint32_t B[4];
         this->left_transposed(B, inverse, tile_ld, row, 16 * m);
-        FWP_UNROLL (int i = 0; i < 4; ++i) A[m][i] = add_halves(A[m][i], B[i]);
+        FWP_UNROLL (int i = 0; i < 4; ++i) from.A[m][i] = add_halves(from.A[m][i], B[i]);
       }
-    const Row own = own_row();
+    const OwnRow own = own_row();
     uint32_t left = 0;  // gradients of the last two x of a group that follow from the next group
     const bool is_added = this->is_added(c);
     if (is_added)
@@ -443,14 +456,14 @@ template <int ROWS, bool CORRECTS, bool DECAYS, bool DPFP> struct ShortBackward 
       this->make(s, this->columns(s));
       sync_block();
       Strip<8> sum;
-      start(sum, q_mean);
+      start(sum, from.q_mean);
       FWP_UNROLL (int m = 0; m < tiles; ++m)
-        if (m == 0 || m <= last) this->add_row(sum, E[m], keys, 16 * m);
+        if (m == 0 || m <= last) this->add_row(sum, from.E[m], keys, 16 * m);
       this->put(values, tile_ld, sum);
-      start(sum, k_mean);
+      start(sum, from.k_mean);
       this->add_transposed(sum, e, tile_ld, begin, tiles, phi);
       if constexpr (CORRECTS)
-        FWP_UNROLL (int m = 0; m < tiles; ++m) this->add_row(sum, A[m], keys, 16 * m);
+        FWP_UNROLL (int m = 0; m < tiles; ++m) this->add_row(sum, from.A[m], keys, 16 * m);
       this->put(values + plane, tile_ld, sum);
       sync_block();
       if constexpr (DPFP) back_dpfp(own, s, left);
@@ -468,13 +481,13 @@ template <int ROWS, bool CORRECTS, bool DECAYS, bool DPFP> struct ShortBackward 
     FWP_UNROLL (int n = 0; n < 8; ++n)
       FWP_UNROLL (int i = 0; i < 4; ++i) sum[n][i] = -mean[i / 2];
   }
-  FWP_DEVICE void store_eight(const Row& own, int column, const float (&y)[8]) const {
+  FWP_DEVICE void store_eight(const OwnRow& own, int column, const float (&y)[8]) const {
     if (!own.there) return;
     const int64_t at = own.at + column;
     if (!DPFP && c.x_type == Type::float32) store_floats(static_cast<float*>(own.to) + at, y, own.by);
     else put_eight(static_cast<uint16_t*>(own.to) + at, packed(c.x_type, y, own.by));
   }
-  FWP_DEVICE void back_function(const Row& own, int s) const {
+  FWP_DEVICE void back_function(const OwnRow& own, int s) const {
     FWP_ROLLED (int i = 0; i < chunk && chunk * s + i < c.d_key; i += 8) {
       float d[8], f[8];
       unpack(Type::float16, eight(values + thread * tile_ld + i), d);
@@ -500,7 +513,7 @@ template <int ROWS, bool CORRECTS, bool DECAYS, bool DPFP> struct ShortBackward 
         add_words(added(b), here, by), add_words(added(b - window_of(j)), before, by);
       });
   }
-  FWP_DEVICE void put_added(Row own) const {
+  FWP_DEVICE void put_added(OwnRow own) const {
     own.by *= undone(power_of_added());
     FWP_ROLLED (int i = -before_x(c); i < c.d_key; i += 8) {
       const Eight x = eight(added(i));
@@ -516,7 +529,7 @@ template <int ROWS, bool CORRECTS, bool DECAYS, bool DPFP> struct ShortBackward 
   }
   // Slabs and their groups are processed from the last to the first, so that a group has the gradients from later
   // groups. The gradients of its last two x replace these x, which no earlier group needs.
-  FWP_DEVICE void back_dpfp(const Row& own, int s, uint32_t& left) const {
+  FWP_DEVICE void back_dpfp(const OwnRow& own, int s, uint32_t& left) const {
     const bool pair = c.nu == 2;
     const int columns = pair ? 32 : 16, begin = (pair ? 16 : 32) * s, last = is_added(c) ? -1 : c.d_key - 8;
     int column = begin + (pair ? 8 : 24);

@@ -40,14 +40,14 @@ template <int ROWS, bool CORRECTS, bool DECAYS, bool DPFP> struct ShortForward :
     if (!CORRECTS) start_values(0);
     uint32_t P[tiles][4];
     float norm[2], rate[2];
-    read(P, norm, rate);
+    pair_products(P, norm, rate);
     const int last = this->last_tile();
     FWP_ROLLED (int first = 0; first < c.d_value; first += chunk) {
       if (CORRECTS || first > 0) start_values(first);
       copies_arrived();
       const float by = undone(this->scale_columns(v, CORRECTS ? beta : nullptr));
       sync_block();
-      if constexpr (CORRECTS) write();
+      if constexpr (CORRECTS) solve();
       Strip<8> o;
       clear(o);
       FWP_UNROLL (int k = 0; k < tiles; ++k)
@@ -59,7 +59,7 @@ template <int ROWS, bool CORRECTS, bool DECAYS, bool DPFP> struct ShortForward :
   }
 
   // Computes P as operands (under the gated rule, multiplied by beta), the factors of outputs, and T.
-  FWP_DEVICE void read(uint32_t (&P)[tiles][4], float (&norm)[2], float (&rate)[2]) const {
+  FWP_DEVICE void pair_products(uint32_t (&P)[tiles][4], float (&norm)[2], float (&rate)[2]) const {
     Square p, a;
     clear(p);
     if constexpr (CORRECTS) clear(a);
@@ -118,7 +118,7 @@ template <int ROWS, bool CORRECTS, bool DECAYS, bool DPFP> struct ShortForward :
     }
   }
   // v <- T v
-  FWP_DEVICE void write() const {
+  FWP_DEVICE void solve() const {
     Strip<8> u;
     clear(u);
     this->add_rows(u, phi, square_ld, warp, v);

@@ -24,15 +24,14 @@ template <int ROWS> struct ShortLaunch {
 template <int ROWS> int ShortLaunch<ROWS>::bytes_of(const Call& c) {
   return by_kind(c, [&](auto corrects, auto decays, auto dpfp) {
     if constexpr (ROWS <= most_backward_tokens)
-      if (c.grad_out.data)
-        return ShortBackward<ROWS, corrects.value, decays.value, dpfp.value>::lay(nullptr, nullptr, c);
+      if (c.backward) return ShortBackward<ROWS, corrects.value, decays.value, dpfp.value>::lay(nullptr, nullptr, c);
     return ShortForward<ROWS, corrects.value, decays.value, dpfp.value>::lay(nullptr, nullptr, c);
   });
 }
 template <int ROWS> const char* ShortLaunch<ROWS>::run(const Call& c, void* stream) {
   void (*const kernel)(Call) = by_kind(c, [&](auto corrects, auto decays, auto dpfp) -> void (*)(Call) {
     if constexpr (ROWS <= most_backward_tokens)
-      if (c.grad_out.data) return short_backward_kernel<ROWS, corrects.value, decays.value, dpfp.value>;
+      if (c.backward) return short_backward_kernel<ROWS, corrects.value, decays.value, dpfp.value>;
     return short_forward_kernel<ROWS, corrects.value, decays.value, dpfp.value>;
   });
   return launch(kernel, c.batch * c.heads, 2 * ROWS, bytes_of(c), static_cast<Stream>(stream), c);

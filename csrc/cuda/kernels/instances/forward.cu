@@ -14,7 +14,7 @@ FWP_KERNEL(most_threads, 4) keys_kernel(FWP_CONSTANT Call c) {
 FWP_KERNEL(most_threads, 2) outputs_kernel(FWP_CONSTANT Call c) {
   const int blocks = outputs_of(c);
   FWP_ROLLED (int i = block_index() % blocks; i < query_chunks_of(c); i += blocks)
-    Forward(c, block_index() / blocks).outputs(i, c.grad_out.data);
+    Forward(c, block_index() / blocks).outputs(i, c.backward);
 }
 
 int bytes_of_block(const Call& c) { return Shared().lay(nullptr, c); }

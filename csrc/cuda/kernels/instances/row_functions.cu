@@ -18,9 +18,10 @@ const char* launch_row_function(const RowFunctionCall& c, void* stream) {
       return launch_rows<ToLengthOne>(c, stream);
     case RowFunction::elu_to_length_one:
       return launch_rows<EluToLengthOne>(c, stream);
-    default:
+    case RowFunction::to_rms_one:
       return launch_rows<ToRmsOne>(c, stream);
   }
+  return "unknown function of rows";
 }
 
 }  // namespace fwp::gpu
