@@ -19,10 +19,10 @@ template <class T> struct GradientArrays : Head<T> {
   T* dW;  // [d_dot][wide]
   T *dq, *dk, *dx;  // of scaled features, [d_dot][ld of q, k]; of their inputs, [d_key, dpfp: 2 d_key][ld]
   T *dN, *dU, *dY;  // wide rows; dY ends as the gradient of K W, with that of z.k in the last column
-  T *V, *old;  // wide rows: values; Q W
-  T *U_across, *across;  // [wide][lda]: transposes of U and of dN or dY
+  T *V, *QW;  // wide rows: values; Q W
+  T *U_transposed, *transposed;  // [wide][lda]: transposes of U and of dN or dY
   T *dP, *dP_t;  // [tokens][lda]: gradient of P, then of K K^T, and its transpose
-  T *pull, *seen_by_keys;  // gradient of z.k; z.k + eps
+  T* d_seen;  // gradient of z.k
   // For rules that decay. unmasked: P before M, then the gradient of M; d_decay_to_end, dleft: the gradients of M's last
   // row and of left; running: H of head_backward.h.
   T *unmasked, *d_decay_to_end, *dleft, *running;
@@ -44,13 +44,12 @@ template <class T> struct GradientArrays : Head<T> {
     dU = arena.take(size);
     dY = arena.take(corrects ? size : 0);
     V = arena.take(corrects ? size : 0);
-    old = arena.take(size);
-    U_across = arena.take(plan.wide * lda);
-    across = arena.take(plan.wide * lda);
+    QW = arena.take(size);
+    U_transposed = arena.take(plan.wide * lda);
+    transposed = arena.take(plan.wide * lda);
     dP = arena.take(rows * lda);
     dP_t = arena.take(rows * lda);
-    pull = arena.take(ld);
-    seen_by_keys = arena.take(ld);
+    d_seen = arena.take(ld);
     unmasked = arena.take(decays ? rows * ldp : 0);
     for (T** row : {&d_decay_to_end, &dleft, &running}) *row = arena.take(decays ? ld : 0);
     if (corrects && decays) {
@@ -60,7 +59,7 @@ template <class T> struct GradientArrays : Head<T> {
   }
 
   // to[j][t] = rows[t][j]; tokens past the end become 0 in both.
-  void turn(T* rows, idx count, T* to) const {
+  void transpose(T* rows, idx count, T* to) const {
     const idx padded = round_up(count, width<T>);
     for (idx i = count * plan.wide; i < padded * plan.wide; ++i) rows[i] = 0;
     for (idx t = 0; t < padded; t += width<T>)
@@ -68,7 +67,7 @@ template <class T> struct GradientArrays : Head<T> {
         transpose_block(rows + t * plan.wide + j, plan.wide, to + j * lda + t, lda);
   }
   // dP_t = dP^T.
-  void turn_square(idx rows, idx columns) const {
+  void transpose_square(idx rows, idx columns) const {
     for (idx i = 0; i < rows; i += width<T>)
       for (idx j = 0; j < columns; j += width<T>) transpose_block(dP + i * lda + j, lda, dP_t + j * lda + i, lda);
   }
@@ -81,8 +80,8 @@ template <class T> struct GradientArrays : Head<T> {
 
   // dP = left U^T without the column of ones; dP has `rows` padded rows.
   void pair_gradient(const T* left, idx rows, bool lower) const {
-    if (lower) product_lower<false>(rows, k.padded, c.d_value, Base::rows(left), U_across, lda, dP, lda);
-    else product<false>(rows, k.padded, c.d_value, Base::rows(left), U_across, lda, dP, lda);
+    if (lower) product_lower<false>(rows, k.padded, c.d_value, Base::rows(left), U_transposed, lda, dP, lda);
+    else product<false>(rows, k.padded, c.d_value, Base::rows(left), U_transposed, lda, dP, lda);
   }
   // dP[i][j] += shift for j <= last, and 0 after it.
   void shift_row(idx i, idx last, T shift) const {

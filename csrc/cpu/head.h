@@ -36,7 +36,8 @@ template <class T> struct Head : Grams<T> {
 
   const bool decays;
   T *M, *U, *Y, *N, *W;  // as above; M is for rules that decay
-  T *beta, *rate, *seen, *denominator;
+  T *beta, *rate, *denominator;
+  T *seen, *row_sums;  // z.k + eps; sums of the rows of P or, in the backward, of dN o N
   T *keep, *left;  // decays: the factor of earlier content at each position; their products up to it, as above
   const T* decay_to_end;  // decays: the weight of each write at the end of the chunk, which is the last row of M
   T total_decay;  // decays: the factor of the state before the chunk at its end, which is the last of left
@@ -53,6 +54,7 @@ template <class T> struct Head : Grams<T> {
     beta = arena.take(ld);
     rate = arena.take(ld);
     seen = arena.take(ld);
+    row_sums = arena.take(ld);
     denominator = arena.take(ld);
     keep = arena.take(decays ? ld : 0);
     left = arena.take(decays ? ld : 0);
@@ -121,7 +123,7 @@ template <class T> struct Head : Grams<T> {
     if (corrects) {
       Base::gram(k, k, true, -1, KK, c.normalize_output && !decays ? seen : nullptr);
       if (decays)
-        for (idx i = 0; i < count; ++i) mask_row(i, M + i * ldp, KK, unmasked_KK);
+        for (idx i = 0; i < count; ++i) seen[i] = masked_sum(i, M + i * ldp, KK, unmasked_KK);
       if (has_W) {
         state_product(k, W, Y);
         for (idx i = 0; unweighed_Y && i < count * plan.wide; ++i) unweighed_Y[i] = Y[i];
@@ -228,14 +230,15 @@ template <class T> struct Head : Grams<T> {
   }
   // Computes P, adds its row sums to the denominators, and stores P before M in `unmasked`.
   void compute_P(T* unmasked = nullptr) {
-    Base::gram(q, k, plan.causal, 0, P, c.normalize_output && !decays ? seen : nullptr);
-    for (idx i = 0; decays && i < q.tokens; ++i) mask_row(i, plan.causal ? M + i * ldp : decay_to_end, P, unmasked);
+    Base::gram(q, k, plan.causal, 0, P, c.normalize_output && !decays ? row_sums : nullptr);
+    for (idx i = 0; decays && i < q.tokens; ++i)
+      row_sums[i] = masked_sum(i, plan.causal ? M + i * ldp : decay_to_end, P, unmasked);
     if (c.normalize_output)
-      for (idx t = 0; t < q.tokens; ++t) denominator[t] += seen[t];
+      for (idx t = 0; t < q.tokens; ++t) denominator[t] += row_sums[t];
   }
 
-  // Multiplies row i of a Gram matrix by m, keeps the row as it was in `unmasked`, and sets seen to its new sum.
-  void mask_row(idx i, const T* m, T* gram, T* unmasked) {
+  // Multiplies row i of a Gram matrix by m, keeps the row as it was in `unmasked`, and returns its new sum.
+  T masked_sum(idx i, const T* m, T* gram, T* unmasked) {
     Vec<T> sum{};
     for (idx j = 0; j < k.padded; j += width<T>) {
       const Vec<T> x = load(gram + i * ldp + j), y = x * load(m + j);
@@ -243,7 +246,7 @@ template <class T> struct Head : Grams<T> {
       store(gram + i * ldp + j, y);
       sum += y;
     }
-    seen[i] = sum_of_lanes<T>(sum);
+    return sum_of_lanes<T>(sum);
   }
 
   // Computes N and denominators of the tile in q, from W if there is one and, if from_gram, from the chunk in k.

@@ -25,13 +25,14 @@ namespace {
 template <class T> struct HeadBackward : GradientArrays<T> {
   using Base = GradientArrays<T>;
   using Number = T;
-  using Base::across, Base::b, Base::beta, Base::c, Base::columns, Base::corrects, Base::decays, Base::denominator,
+  using Base::transposed, Base::b, Base::beta, Base::c, Base::columns, Base::corrects, Base::decays, Base::denominator,
       Base::d_decay_to_end, Base::dk, Base::d_total_decay, Base::dleft, Base::dN, Base::dot_row, Base::dot_values,
       Base::dP, Base::dP_t, Base::dq, Base::dU, Base::dW, Base::dx, Base::dY, Base::decay_to_end, Base::h, Base::has_dW,
       Base::has_W, Base::k, Base::keep, Base::total_decay, Base::KK, Base::lda, Base::ldp, Base::left, Base::M,
-      Base::old, Base::P, Base::pair_gradient, Base::plan, Base::pull, Base::q, Base::rate, Base::running,
-      Base::scale_square, Base::seen, Base::seen_by_keys, Base::shift_row, Base::states, Base::turn, Base::turn_square,
-      Base::U, Base::U_across, Base::unmasked, Base::unmasked_KK, Base::unweighed_Y, Base::V, Base::W, Base::Y;
+      Base::QW, Base::P, Base::pair_gradient, Base::plan, Base::d_seen, Base::q, Base::rate, Base::running,
+      Base::scale_square, Base::row_sums, Base::seen, Base::shift_row, Base::states, Base::transpose,
+      Base::transpose_square, Base::U, Base::U_transposed, Base::unmasked, Base::unmasked_KK, Base::unweighed_Y,
+      Base::V, Base::W, Base::Y;
 
   using Base::Base;
 
@@ -46,10 +47,10 @@ template <class T> struct HeadBackward : GradientArrays<T> {
     for (idx t = 0; t < count; ++t) denominator[t] = c.eps;
     const bool decayed = decays && from_gram;
     const bool reads_old = has_W && (c.normalize_output || decayed);
-    if (reads_old) Base::state_product(q, W, old);
+    if (reads_old) Base::state_product(q, W, QW);
     if (has_W && c.normalize_output)
       for (idx t = 0; t < count; ++t)
-        denominator[t] += Base::state_weight(t, from_gram) * old[t * plan.wide + c.d_value];
+        denominator[t] += Base::state_weight(t, from_gram) * QW[t * plan.wide + c.d_value];
     if (from_gram) Base::compute_P(unmasked);
     Base::load_rows(c.grad_out, t0, count, false, dN);
     for (idx i = count * plan.wide; i < q.padded * plan.wide; ++i) dN[i] = 0;
@@ -59,24 +60,24 @@ template <class T> struct HeadBackward : GradientArrays<T> {
         denominator[t] = inverse;
         T total = 0;  // dN.N, so far only the part read from W
         for (idx j = 0; j < c.d_value; ++j) dN[t * plan.wide + j] *= inverse;
-        if (has_W) total = dot_values(dN, old, t);
-        seen[t] = Base::state_weight(t, from_gram) * total;
+        if (has_W) total = dot_values(dN, QW, t);
+        row_sums[t] = Base::state_weight(t, from_gram) * total;
       }
     if (from_gram) pair_gradient(dN, q.padded, plan.causal);
     for (idx i = 0; i < q.padded; ++i) {
       const idx last = i >= count ? -1 : plan.causal ? i : k.tokens - 1;
       T shift = 0;  // gradient of the denominator
       if (c.normalize_output && i < count) {
-        if (from_gram) seen[i] += dot_row(i, last);
-        shift = -denominator[i] * seen[i];
+        if (from_gram) row_sums[i] += dot_row(i, last);
+        shift = -denominator[i] * row_sums[i];
         dN[i * plan.wide + c.d_value] = shift;
       }
       if (from_gram) shift_row(i, last, shift);
     }
     if (decayed) mask_backward(count);
     if (has_W) {
-      turn(dN, count, across);
-      product<false>(c.d_dot, q.padded, columns, Base::rows(W), across, lda, dq, q.ld);
+      transpose(dN, count, transposed);
+      product<false>(c.d_dot, q.padded, columns, Base::rows(W), transposed, lda, dq, q.ld);
       for (idx t = 0; decayed && t < count; ++t)
         for (idx i = 0; i < c.d_dot; ++i) dq[i * q.ld + t] *= Base::state_weight(t, true);
     } else {
@@ -94,7 +95,7 @@ template <class T> struct HeadBackward : GradientArrays<T> {
 
   // Adds to dq, dk and dU what follows from dP and dN of a tile of `count` queries.
   FWP_INLINE void gram_backward(idx count) const {
-    turn_square(q.padded, k.padded);
+    transpose_square(q.padded, k.padded);
     scale_square(dP_t, k.padded, q.padded, k.scale);
     scale_square(dP, q.padded, k.padded, q.scale);
     const View<T> keys = Base::features(k), queries = Base::features(q);
@@ -123,7 +124,7 @@ template <class T> struct HeadBackward : GradientArrays<T> {
         store(dP + t * lda + j, d * load(m + j));
       }
       T total = 0;
-      for (idx j = 0; has_W && j < columns; ++j) total += dN[t * plan.wide + j] * old[t * plan.wide + j];
+      for (idx j = 0; has_W && j < columns; ++j) total += dN[t * plan.wide + j] * QW[t * plan.wide + j];
       if (plan.causal) dleft[t] = total;
       else d_total_decay += total;
     }
@@ -194,25 +195,25 @@ template <class T> struct HeadBackward : GradientArrays<T> {
     for (idx t = 0; t < count; ++t) {
       T dbeta = dot_values(Z, V, t);
       const T drate = -dot_values(Z, Y, t);
-      pull[t] = 0;
+      d_seen[t] = 0;
       if (!c.normalize_output) {
         dbeta += drate;
-      } else if (seen_by_keys[t] != 0) {
-        dbeta += drate / seen_by_keys[t];
-        pull[t] = -drate * rate[t] / seen_by_keys[t];
+      } else if (seen[t] != 0) {
+        dbeta += drate / seen[t];
+        d_seen[t] = -drate * rate[t] / seen[t];
       }
       for (idx j = c.d_value; j < plan.wide; ++j) dY[t * plan.wide + j] = 0;
-      if (c.normalize_output) dY[t * plan.wide + c.d_value] = pull[t];
+      if (c.normalize_output) dY[t * plan.wide + c.d_value] = d_seen[t];
       *c.grad_beta.at(b, t0 + t, h) = Base::is_pad(t0 + t) ? T(0) : dbeta;
     }
     store_values(t0, count, Z, beta);
     pair_gradient(dY, k.padded, true);
-    for (idx i = 0; i < k.padded; ++i) shift_row(i, i < count ? i - 1 : -1, i < count ? pull[i] : T(0));
+    for (idx i = 0; i < k.padded; ++i) shift_row(i, i < count ? i - 1 : -1, i < count ? d_seen[i] : T(0));
     if (decays) {
       mask_keys_backward(count);
       decay_backward(t0, count);
     }
-    turn_square(k.padded, k.padded);
+    transpose_square(k.padded, k.padded);
     for (idx i = 0; i < k.padded; ++i)
       for (idx j = 0; j < k.padded; j += width<T>) {
         T* d = dP + i * lda + j;
@@ -220,8 +221,8 @@ template <class T> struct HeadBackward : GradientArrays<T> {
       }
     product<true>(c.d_dot, k.padded, count, Base::features(k), dP, lda, dk, k.ld);
     if (has_W) {
-      turn(dY, count, across);
-      product<true>(c.d_dot, k.padded, columns, Base::rows(W), across, lda, dk, k.ld);
+      transpose(dY, count, transposed);
+      product<true>(c.d_dot, k.padded, columns, Base::rows(W), transposed, lda, dk, k.ld);
     }
     if (need_dW) {
       Base::write(k, dY, dW, has_dW);
@@ -276,11 +277,10 @@ template <class T> struct HeadBackward : GradientArrays<T> {
       const idx t0 = n * plan.chunk, count = Base::chunk_length(n);
       const bool need_dW = has_W;
       Base::load_chunk(t0, count);
-      for (idx t = 0; t < count; ++t) seen_by_keys[t] = seen[t];
-      turn(U, count, U_across);
+      transpose(U, count, U_transposed);
       if (has_dW) {
         Base::state_product(k, dW, dU);
-        product<false>(c.d_dot, k.padded, columns, Base::rows(dW), U_across, lda, dk, k.ld);
+        product<false>(c.d_dot, k.padded, columns, Base::rows(dW), U_transposed, lda, dk, k.ld);
       } else {
         for (idx i = 0; i < c.d_dot * k.ld; ++i) dk[i] = 0;
         for (idx i = 0; i < count * plan.wide; ++i) dU[i] = 0;
