@@ -39,7 +39,7 @@ class CrossAttention(FairseqAttention, MultiheadAttention):
 
     def __init__(self, *args, options: SiteOptions = _STOCK, **kwargs):
         super().__init__(*args, **kwargs)
-        self.site, self.options, self.window = "cross", options, options.source_window
+        self.site, self.options, self.source_window = "cross", options, options.source_window
         self.positions = None if options.positions == "none" else CrossPositions(self.head_dim)
         self.target_pads: Tensor | None = None
         self._is_asked = True
@@ -51,7 +51,7 @@ class CrossAttention(FairseqAttention, MultiheadAttention):
         fairseq requests weights in every step and keeps them all, a number for each pair of positions, even if no
         alignments are wanted.
         """
-        return self._is_asked and self.window is None
+        return self._is_asked and self.source_window is None
 
     def attend(self, call: AttentionCall) -> tuple[Tensor, Tensor | None]:
         query, key, incremental_state = call.query, call.key, call.incremental_state
@@ -72,7 +72,7 @@ class CrossAttention(FairseqAttention, MultiheadAttention):
         if torch.is_grad_enabled():
             raise RuntimeError("decoding began under torch.no_grad() and cannot be differentiated from here on")
         if source is None:
-            source = self._write(key, call.key_padding_mask, rows, self.window)
+            source = self._write(key, call.key_padding_mask, rows, self.source_window)
             saved = saved | {"source": source}
         states.store(self, incremental_state, saved)
         if isinstance(source, SourceWindow):
@@ -181,4 +181,4 @@ def narrow_(model: nn.Module, size: int) -> None:
     if not attentions:
         raise ValueError("the model has no softmax cross-attention of this plugin (fwp convert opens fairseq's models)")
     for attention in attentions:
-        attention.window = size
+        attention.source_window = size

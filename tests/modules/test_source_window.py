@@ -37,7 +37,7 @@ def _source(state: dict):
 @pytest.mark.parametrize("side", ["left", "right", "none"])
 def test_steps_read_what_is_defined(name, beam, side):
     orders, attention = ORDERS[name], _pair()[0].double()
-    attention.window = SIZE
+    attention.source_window = SIZE
     # The first number of a query says how much later positions are preferred, so that places move on, and later stay.
     attention.q_proj.weight[:, 0] = attention.k_proj.weight[:, 0] = 1
     key = torch.randn(LENGTH, 3, SOURCE_DIM).double()
