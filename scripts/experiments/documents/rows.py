@@ -7,6 +7,7 @@ from fwp_fairseq.options import TRANSLATION_SITES
 from scripts.common.row import Row
 
 ROTARY = "softmax-rotary"
+_NO_SINUSOIDS = {"--no-token-positional-embeddings": True}
 BOTH_WAYS, NO_NORM, CONVOLUTIONS = ",passes=both-ways", ",output-norm=none", ",conv-size=4"
 
 
@@ -69,7 +70,7 @@ ROWS = (
     *_with("lr-6e-3", {"--lr": "6e-3"}, _ROTARY_CROSS + _CROSS_CONV),
     # What else may help fast weights, with what helps the most: positions known by recurrence and rotation alone, heads
     # of 128 where they all read in one direction, and writes that turn an old value's sign.
-    *_with("lr-6e-3-no-sinusoids", {"--lr": "6e-3", "--no-token-positional-embeddings": True}, _CROSS_CONV),
+    *_with("lr-6e-3-no-sinusoids", {"--lr": "6e-3"} | _NO_SINUSOIDS, _CROSS_CONV),
     *_with("lr-6e-3-wide-heads", {"--lr": "6e-3", "--decoder-attention-heads": 1}, _CROSS_CONV),
     *_with("lr-6e-3", {"--lr": "6e-3"}, (_WIDER_BETA,)),
     # The controls of candidates that add parameters (below): as many, in the feed-forward layers.
@@ -101,6 +102,10 @@ CANDIDATES = (
     _candidate("kda", _CROSS_CONV[1:]) + _candidate("output-gate", _CROSS_CONV) + _candidate("clock", _CROSS_CONV)
 )
 _DROPOUT = {"--dropout": 0.0}
-NO_DROPOUT = _with("no-dropout", _DROPOUT) + _with("no-dropout", _DROPOUT, _ROTARY_CROSS + _CROSS_CONV)
+NO_DROPOUT = (
+    _with("no-dropout", _DROPOUT)
+    + _with("no-dropout", _DROPOUT, _ROTARY_CROSS + _CROSS_CONV)
+    + _with("no-dropout-no-sinusoids", _DROPOUT | _NO_SINUSOIDS, _CROSS_CONV)
+)
 # Other settings in whole trainings, which the figure leaves out.
 OTHER_SETTINGS = _with("no-dropout-lr-6e-3", _DROPOUT | {"--lr": "6e-3"})
