@@ -1,11 +1,10 @@
 """ELU + 1 (Katharopoulos et al. 2020)."""
 
-import torch.nn.functional as F
 from torch import Tensor
 
 from ..numerics import state_type, without_autocast
 from .feature_map import FeatureMap
-from .unit_rows import elu_to_length_one
+from .unit_rows import elu_plus_one, elu_to_length_one
 
 
 class Elu(FeatureMap):
@@ -24,7 +23,7 @@ class Elu(FeatureMap):
         super().__init__(d_key, d_key)
 
     def features(self, x: Tensor) -> Tensor:
-        return F.elu(x) + 1
+        return elu_plus_one(x)
 
     def of_length_one(self, x: Tensor, eps: float) -> Tensor:
         if self.kernel is None:  # a subclass, whose features may differ

@@ -7,7 +7,6 @@ PyTorch takes a dozen. For other dtypes, PyTorch computes them.
 from collections.abc import Callable
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from .row_functions import RowFunction, rows_like
@@ -37,6 +36,11 @@ def lengths(x: Tensor) -> Tensor:
     return x.masked_fill(empty, 1).norm(dim=-1, keepdim=True).masked_fill(empty, 0)
 
 
+def elu_plus_one(x: Tensor) -> Tensor:
+    """Computes x + 1 for x > 0 and exp(x) elsewhere; ``F.elu(x) + 1`` would round exp(x) to multiples of 6e-8."""
+    return torch.where(x > 0, x + 1, x.masked_fill(x > 0, 0).exp())
+
+
 def _divided(x: Tensor, eps: float) -> Tensor:
     return x / (lengths(x) + eps)
 
@@ -44,6 +48,6 @@ def _divided(x: Tensor, eps: float) -> Tensor:
 # x / (|x| + eps)
 to_length_one = _function("to_length_one", _divided)
 # phi / (|phi| + eps) of phi = elu(x) + 1
-elu_to_length_one = _function("elu_to_length_one", lambda x, eps: _divided(F.elu(x) + 1, eps))
+elu_to_length_one = _function("elu_to_length_one", lambda x, eps: _divided(elu_plus_one(x), eps))
 # x / sqrt(mean of x^2 + eps)
 to_rms_one = _function("to_rms_one", lambda x, eps: x * (x.square().mean(-1, keepdim=True) + eps).rsqrt())

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fwp_fairseq import ops
-from fwp_fairseq.feature_maps import FEATURE_MAPS, build_feature_map
+from fwp_fairseq.feature_maps import FEATURE_MAPS, build_feature_map, unit_rows
 from tests import naive
 from tests.tolerances import assert_close
 
@@ -33,6 +33,17 @@ def test_the_table_is_complete():
 def test_elu_by_hand():
     x = torch.tensor([2.0, 0.0, -1.0, -math.log(4)], dtype=torch.float64)
     assert_close(build_feature_map("elu", 4)(x), torch.tensor([3, 1, math.exp(-1), 0.25]).double(), "float32")
+
+
+def test_small_features_of_elu_keep_their_digits():
+    x = torch.linspace(-80, -1, 41).requires_grad_()
+    y = build_feature_map("elu", 41)(x)
+    exact = x.detach().double().exp()
+    torch.testing.assert_close(y.double(), exact, rtol=2e-6, atol=0)
+    torch.testing.assert_close(torch.autograd.grad(y.sum(), x)[0].double(), exact, rtol=2e-6, atol=0)
+    rows = x.detach().expand(2, 41) - torch.tensor([[0.0], [10.0]])
+    found, wanted = (unit_rows.elu_to_length_one.in_pytorch(z, 1e-30) for z in (rows, rows.double()))
+    torch.testing.assert_close(found.double(), wanted, rtol=2e-5, atol=0)
 
 
 def test_relu_by_hand():
