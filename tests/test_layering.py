@@ -28,7 +28,7 @@ ops
 feature_maps
 _operator
 _gpu_check
-_extension
+_extension pads
 _constant files numerics tables
 text
 """

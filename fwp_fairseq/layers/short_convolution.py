@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from ..memories import MEMORIES, State
 from ..numerics import state_type
 from ..ops.state import registered
+from ..pads import order_behind, ordered
 
 # The projections that have a convolution.
 CONVOLVED = ("q", "k", "v")
@@ -21,8 +22,9 @@ class ShortConvolution(nn.Conv1d):
         y_t = sum_i w_i x_{t - size + 1 + i}    (causal)
         y_t = sum_i w_i x_{t - size // 2 + i}   (symmetric, of odd size)
 
-    with one weight w_i for each of the C coordinates, i = 0 .. size - 1, and x = 0 outside the sequence and at padding.
-    It starts as the identity and has no bias.
+    with one weight w_i for each of the C coordinates, i = 0 .. size - 1, and x = 0 outside the sequence. A causal
+    convolution skips padding, so that padding changes nothing; a symmetric one reads zeros there. It starts as the
+    identity and has no bias.
 
     Args:
         width: C.
@@ -49,7 +51,7 @@ class ShortConvolution(nn.Conv1d):
         Args:
             x: (B, T, C).
             before: (B, size - 1, C), the inputs before the first position; None for zeros.
-            pads: (B, T), True at padding, which may be on either side of a row.
+            pads: (B, T), True at padding.
 
         Returns:
             ``(y, after)``: y (B, T, C), and the last size - 1 inputs without padding; None if not causal.
@@ -60,16 +62,16 @@ class ShortConvolution(nn.Conv1d):
         if not self.causal:
             return self._convolved(x), None
         before = x.new_zeros(x.shape[0], size - 1, x.shape[2]) if before is None else before.to(x.dtype)
-        wide, after = torch.cat([before, x], 1), None
+        order = order_behind(pads)
+        wide = torch.cat([before, x if order is None else ordered(x, order)], 1)
         if pads is None:
             after = wide[:, x.shape[1] :]
         else:
-            count = torch.arange(1, x.shape[1] + 1, device=x.device)
-            end = count.masked_fill(pads, 0).amax(1)  # one past the last position without padding
-            at = end[:, None] + torch.arange(size - 1, device=x.device)
-            after = wide.gather(1, at[..., None].expand(-1, -1, x.shape[2]))
+            count = pads.logical_not().sum(1, keepdim=True)
+            after = ordered(wide, count + torch.arange(size - 1, device=x.device))
+        y = self._convolved(wide)
         # A copy, because a view would keep the whole input in memory.
-        return self._convolved(wide), after.to(state_type(x.dtype), copy=True)
+        return y if order is None else ordered(y, order.argsort(1)), after.to(state_type(x.dtype), copy=True)
 
     def _convolved(self, x: Tensor) -> Tensor:
         return super().forward(x.transpose(1, 2)).transpose(1, 2) if x.shape[1] else x

@@ -25,6 +25,7 @@ from ..ops import state as states
 from ..ops import window as operator
 from ..ops.call import FastWeights
 from ..option import Contradiction, Option, Options
+from ..pads import order_behind, ordered
 from .features import Features
 from .memory import Held, Memory, Parts, Sizes
 from .window_cache import WindowCache
@@ -111,15 +112,14 @@ class Window(Memory):
 
     def attend(self, q, k, v, parts: Parts, *, key_padding_mask=None, state=None, return_state=False):
         with without_autocast(q):
-            order = None
-            if not _pads_are_behind(key_padding_mask):  # move padding behind the others, and undo this in outputs
-                order = key_padding_mask.to(torch.uint8).argsort(dim=1, stable=True)
-                q, k, v = (_ordered(x, order) for x in (q, k, v))
+            order = order_behind(key_padding_mask)
+            if order is not None:
+                q, k, v = (ordered(x, order) for x in (q, k, v))
             positions = self._positions(k, v, key_padding_mask, state)
             sums, W = self._write_far(q, positions, state, return_state)
             out = self.read_window(q, positions.k, positions.v, sums, key_padding_mask=positions.absent)
             if order is not None:
-                out = _ordered(out, order.argsort(dim=1))
+                out = ordered(out, order.argsort(dim=1))
         return out.to(v.dtype), self._state_of(positions, W) if return_state else None
 
     def _positions(self, k, v, key_padding_mask, state) -> _Positions:
@@ -174,7 +174,7 @@ class Window(Memory):
             present = F.pad(present[:, -self.size :], (missing, 0))
         else:
             there = last >= 0
-            k, v = (_ordered(x, last.clamp(min=0)).masked_fill(~there[..., None, None], 0) for x in (k, v))
+            k, v = (ordered(x, last.clamp(min=0)).masked_fill(~there[..., None, None], 0) for x in (k, v))
             present = present.gather(1, last.clamp(min=0)) * there
         if W is None:
             W = k.new_zeros(k.shape[0], *self.state_shapes().W, dtype=kind)
@@ -247,16 +247,3 @@ def _with_ones(v: Tensor) -> Tensor:
 def _is_without_pads(mask: Tensor | None) -> bool:
     """Returns True if a mask has no padding; False if checking would wait for a GPU or break a traced graph."""
     return mask is None or (mask.device.type == "cpu" and is_known(mask) and not mask.any())
-
-
-def _pads_are_behind(mask: Tensor | None) -> bool:
-    """Returns True if the padding of every row follows its tokens; False if a traced graph cannot check this."""
-    if mask is None or mask.shape[1] == 1:
-        return True
-    return is_known(mask) and not (mask[:, :-1] & ~mask[:, 1:]).any()
-
-
-def _ordered(x: Tensor, order: Tensor) -> Tensor:
-    """Arranges the positions of each row of x (B, L, ...) by the indices ``order`` (B, L')."""
-    first = torch.arange(x.shape[0], device=x.device)[:, None] * x.shape[1]
-    return x.flatten(0, 1).index_select(0, (order + first).flatten()).unflatten(0, order.shape)

@@ -85,6 +85,29 @@ def test_attention_that_is_not_causal_reads_a_state():
     assert torch.equal(layer.read(x, state), out)
 
 
+@torch.no_grad()
+def test_a_text_may_be_cut_anywhere_and_padded_on_either_side():
+    layer, x = FastWeightAttention("delta", 12, 2, conv_size=3).double(), torch.randn(1, 6, 12, dtype=torch.float64)
+    for name in "qkv":
+        torch.nn.init.normal_(getattr(layer, f"{name}_conv").weight)
+    expected, end = layer(x)
+    _, state = layer(x[:, :3])
+    pads = torch.tensor([[True, False, True, False, False]])
+    wide = x.new_full((1, 5, 12), torch.nan)
+    wide[~pads] = x[0, 3:]
+    out, state = layer(wide, state=state, key_padding_mask=pads)
+    assert_close(out[~pads], expected[0, 3:], "model")
+    assert all(mine is theirs is None or torch.allclose(mine, theirs) for mine, theirs in zip(state, end, strict=True))
+
+
+def test_cross_attention_has_no_convolutions():
+    with pytest.raises(ValueError, match="source_dim = 6 contradicts conv_size = 3, for self-attention alone"):
+        FastWeightAttention("delta", 12, 2, conv_size=3, causal=False, source_dim=6)
+    layer = FastWeightAttention("delta", 12, 2, conv_size=3, causal=False)
+    with pytest.raises(ValueError, match="source contradicts conv_size = 3"):
+        layer(torch.randn(1, 2, 12), torch.randn(1, 4, 12))
+
+
 def test_a_state_is_loaded_as_the_only_class_of_its_name():
     classes = [known for known in torch.serialization.get_safe_globals() if isinstance(known, type)]
     names = [f"{cls.__module__}.{cls.__qualname__}" for cls in classes]

@@ -9,7 +9,7 @@ from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from fwp_fairseq.layers import FastWeightAttention
-from tests.memories.test_torch_module import BATCH, CAUSAL, EMBED, HEADS, KINDS, LENGTH, build, every_kind, inputs
+from tests.memories.test_torch_module import BATCH, CAUSAL, EMBED, HEADS, LAYERS, LENGTH, build, every_layer, inputs
 
 pytestmark = pytest.mark.slow
 FIRST = """
@@ -61,7 +61,7 @@ def test_an_exported_step_is_saved_and_opened(kind, tmp_path):
         state = after
 
 
-@every_kind
+@every_layer
 @torch.no_grad()
 def test_an_exported_layer_takes_other_batches(kind):
     layer, x = build(kind).eval(), inputs()
@@ -79,7 +79,7 @@ def test_an_exported_layer_takes_other_batches(kind):
 @torch.no_grad()
 def test_an_exported_layer_takes_other_lengths(kind, backend):
     """With every backend, up to the length that matrix products take in one chunk."""
-    layer = FastWeightAttention("dpfp", EMBED, HEADS, **(KINDS[kind] | {"backend": backend})).eval()
+    layer = FastWeightAttention("dpfp", EMBED, HEADS, **(LAYERS[kind] | {"backend": backend})).eval()
     lengths = torch.export.Dim("lengths", min=4, max=128)
     example = torch.randn(BATCH, 9, EMBED)
     graph = torch.export.export(layer, (example,), dynamic_shapes={"x": {1: lengths}}).module()
@@ -88,7 +88,7 @@ def test_an_exported_layer_takes_other_lengths(kind, backend):
         torch.testing.assert_close(graph(x)[0], layer(x)[0])
 
 
-@every_kind
+@every_layer
 @torch.no_grad()
 def test_a_graph_is_right_for_other_pads(kind):
     layer, x = build(kind).eval(), inputs()
@@ -98,11 +98,11 @@ def test_a_graph_is_right_for_other_pads(kind):
     torch.testing.assert_close(graph(x, pads)[~pads], layer(x, key_padding_mask=pads)[0][~pads])
 
 
-@every_kind
+@every_layer
 def test_fake_tensors(kind):
     """A layer made of them, with gradients, pads, steps and new directions; only shapes and types are known."""
     with FakeTensorMode():
-        layer = FastWeightAttention("dpfp", EMBED, HEADS, **KINDS[kind])
+        layer = FastWeightAttention("dpfp", EMBED, HEADS, **LAYERS[kind])
         layer.reset_parameters()
         for module in layer.modules():
             if hasattr(module, "set_num_updates"):
