@@ -66,9 +66,8 @@ class FastWeightAttention(MemoryAttention):
         **options: Any,
     ):
         options = checked_options(kind, options, causal)
-        if options.passes == "both-ways" and source_dim not in (None, embed_dim):
-            why = "contradicts passes = 'both-ways', which has no source"
-            raise ValueError(f"source_dim = {source_dim} {why}; expected None")
+        if source_dim not in (None, embed_dim):
+            _refuse_source(options, f"source_dim = {source_dim}")
         super().__init__(options, embed_dim, num_heads, causal=causal, source_dim=source_dim)
         self.dropout_module = nn.Dropout(dropout)
 
@@ -104,12 +103,13 @@ class FastWeightAttention(MemoryAttention):
             ValueError: an input or the mask has a wrong shape or dtype, the state is of another kind or shape, or this
                 attention takes no source or no state.
         """
-        if self.has_both_ways and not (source is None and state is None):
-            extra = "source" if state is None else "state"
+        if self.has_both_ways and state is not None:
             raise ValueError(
-                f"{extra} contradicts passes = 'both-ways', which goes through one whole input; expected None"
+                "state contradicts passes = 'both-ways', which goes through one whole input; expected None"
             )
         x, written = self.checked_inputs(x, source, key_padding_mask)
+        if source is not None and (source.shape[1] or self.has_both_ways):  # an empty one is that of `read`
+            _refuse_source(self.options, "source")
         if source is None and not x.shape[1]:  # one position of padding, so that parameters get gradients
             pads, padded = x.new_ones(x.shape[0], 1, dtype=torch.bool), F.pad(x, (0, 0, 0, 1))
             out, state = self.forward(padded, state=state, key_padding_mask=pads, return_state=return_state)
@@ -126,7 +126,10 @@ class FastWeightAttention(MemoryAttention):
         return self.output(out, x), None if held is None else self.join_state(held, history)
 
     def read(self, x: Tensor, state: State) -> Tensor:
-        """Reads from a state with x (B, T, embed_dim), without writing; only with ``causal=False``."""
+        """Reads from a state with x (B, T, embed_dim), without writing; only with ``causal=False``.
+
+        Convolutions of queries see the positions of this x alone, so with ``conv_size`` x is a whole input.
+        """
         if self.causal:
             raise ValueError("read is for attention with causal=False; causal attention writes what it reads with")
         if self.has_both_ways:
@@ -142,6 +145,14 @@ class FastWeightAttention(MemoryAttention):
             raise ValueError("step is for attention with causal=True; read takes the state that forward returned")
         out, state = self(x[:, None], state=state)
         return out[:, 0], state
+
+
+def _refuse_source(options: SiteOptions, what: str) -> None:
+    """Raises ValueError if attention with these options, which is self-attention alone, gets a source."""
+    if options.passes == "both-ways":
+        raise ValueError(f"{what} contradicts passes = 'both-ways', which goes through one whole input; expected None")
+    if options.conv_size is not None:
+        raise ValueError(f"{what} contradicts conv_size = {options.conv_size}, for self-attention alone; expected None")
 
 
 def checked_options(kind: str | SiteOptions, options: dict[str, Any], causal: bool) -> SiteOptions:

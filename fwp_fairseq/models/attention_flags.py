@@ -40,11 +40,11 @@ def check(model: nn.Module, state_dict: dict[str, Tensor]) -> None:
     A checkpoint without this entry comes from a vanilla fairseq model, whose parameters have the same names and whose
     attention is softmax.
     """
-    mine = getattr(model, BUFFER)
+    mine = _describe(model)  # not the buffer, which may come from the meta device
     theirs = state_dict.setdefault(BUFFER, _encode("softmax"))
-    if torch.equal(mine.cpu(), theirs.cpu()):
+    if torch.equal(_encode(mine), theirs.cpu()):
         return
     raise ValueError(
         f"the checkpoint was trained with other attention flags: checkpoint has [{text_of(theirs)}], this model has "
-        f"[{text_of(mine)}]; fwp convert reopens a checkpoint with other flags"
+        f"[{mine}]; fwp convert reopens a checkpoint with other flags"
     )

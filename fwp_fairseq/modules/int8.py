@@ -66,7 +66,7 @@ class Int8Linear(LargeLinear):
         finally:
             quantized.engine = before
 
-    def forward(self, x: Tensor) -> Tensor:
+    def product(self, x: Tensor) -> Tensor:
         if not x.numel():  # oneDNN drops a dimension if x is empty
             return x.new_empty(*x.shape[:-1], self.out_features)
         largest = x.abs().amax(-1, keepdim=True).clamp_min(_TINY)

@@ -2,8 +2,9 @@
 
 from collections.abc import Callable
 
+import torch
 from fairseq.modules import MultiheadAttention
-from torch import nn
+from torch import Tensor, nn
 
 from .self_attention import SelfAttention
 
@@ -17,6 +18,15 @@ class LargeLinear(nn.Module):
     def __init__(self, linear: nn.Linear):
         super().__init__()
         self.in_features, self.out_features = linear.in_features, linear.out_features
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Computes y = W x + b. Raises RuntimeError under autograd."""
+        if x.requires_grad and torch.is_grad_enabled():
+            raise RuntimeError("this linear layer is prepared for decoding; expected a call under torch.no_grad()")
+        return self.product(x)
+
+    def product(self, x: Tensor) -> Tensor:
+        raise NotImplementedError
 
     def __getstate__(self) -> dict:
         raise NotImplementedError("the weights are in a form for decoding: copy the model before it is prepared")

@@ -22,7 +22,7 @@ class PackedLinear(LargeLinear):
         self.packed = torch.ops.mkldnn._reorder_linear_weight(linear.weight.detach(), _ROWS)
         self.bias = None if linear.bias is None else linear.bias.detach()
 
-    def forward(self, x: Tensor) -> Tensor:
+    def product(self, x: Tensor) -> Tensor:
         return torch.ops.mkldnn._linear_pointwise(x, self.packed, self.bias, "none", [], "")
 
     @property

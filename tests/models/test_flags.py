@@ -223,6 +223,13 @@ def test_flags_that_are_no_text_are_a_damaged_checkpoint(codes):
         model.load_state_dict(state)
 
 
+def test_a_model_from_the_meta_device_takes_a_checkpoint_of_its_flags():
+    saved, model = build().state_dict(), build()
+    torch.nn.init.constant_(model.get_buffer(BUFFER), -1)  # as after to_empty
+    model.load_state_dict(saved)
+    assert torch.equal(model.get_buffer(BUFFER), saved[BUFFER])
+
+
 def test_flags_survive_half_precision_and_saving(tmp_path):
     model = build()
     text = bytes(model.attention_flags.tolist()).decode()

@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import nn
 
+from fwp_fairseq.modules.int8 import Int8Linear
 from fwp_fairseq.modules.packed import PackedLinear, pack_
 from tests.models import helpers
 from tests.tolerances import assert_close
@@ -24,6 +25,15 @@ def test_the_product(inputs, outputs, bias, shape):
         strided = x.transpose(0, 1) if x.dim() > 2 else x
         assert_close(packed(strided), linear.double()(strided.double()), "float32")
     assert torch.equal(packed.weight, linear.weight.float()) and (packed.bias is None) != bias
+
+
+@pytest.mark.parametrize("make", [PackedLinear, Int8Linear])
+def test_gradients_are_refused(make):
+    layer, x = make(nn.Linear(512, 512)), torch.randn(2, 512, requires_grad=True)
+    with pytest.raises(RuntimeError, match="prepared for decoding; expected a call under torch"):
+        layer(x)
+    with torch.no_grad():
+        assert layer(x).isfinite().all()
 
 
 @pytest.mark.parametrize("attention", [{}, {"fwp_feature_map": "softmax"}], ids=str)
