@@ -1,6 +1,7 @@
-"""Makes an architecture's name in a Hydra configuration mean what it means to --arch.
+"""Makes an architecture's name in a Hydra configuration mean what it means to --arch, and names an unknown one.
 
-fairseq-hydra-train uses only the model class of this name, with the defaults of that class.
+fairseq-hydra-train uses only the model class of this name, with the defaults of that class. For an unknown name, the
+message that fairseq formats ends in a KeyError.
 """
 
 import argparse
@@ -42,3 +43,11 @@ def merge_filled(merge, dc, cfg, remove_missing=False):
     if name is not None and models.MODEL_DATACLASS_REGISTRY.get(name) is dc and is_ours(models.MODEL_REGISTRY[name]):
         cfg = _filled(cfg, dc)
     return merge(dc, cfg, remove_missing)
+
+
+@around(models, "build_model")
+def build_known(build, cfg, task, *more):
+    name = getattr(cfg, "_name", None)
+    if name is not None and name not in models.ARCH_MODEL_REGISTRY and name not in models.MODEL_REGISTRY:
+        raise ValueError(f"model._name {name}: expected an architecture, as `fwp archs` lists them, or a model")
+    return build(cfg, task, *more)

@@ -1,7 +1,7 @@
 """An architecture's name in a Hydra configuration gives the same model as --arch."""
 
 import pytest
-from fairseq import options
+from fairseq import models, options
 from fairseq.dataclass.initialize import add_defaults
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq.models import ARCH_MODEL_NAME_REGISTRY
@@ -75,3 +75,8 @@ def test_references_to_other_options_are_followed():
 def test_an_unknown_option_is_refused():
     with pytest.raises(Exception, match="encoder_embed_dimension"):
         by_name("fwp_transformer_tiny", "translation", {"encoder_embed_dimension": 64})
+
+
+def test_an_unknown_architecture_is_named():
+    with pytest.raises(ValueError, match=r"model\._name fwp_transformer_tinny: expected an architecture"):
+        models.build_model(OmegaConf.create({"_name": "fwp_transformer_tinny"}), None)
