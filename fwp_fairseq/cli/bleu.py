@@ -1,7 +1,7 @@
 """Scores translations with sacreBLEU against raw references, and prints each score with its signature.
 
   fwp bleu --hypotheses runs/a/generate-test.txt --references test.de --metrics bleu chrf ter --confidence
-  fwp bleu --hypotheses a.txt --references test.zh --metrics bleu chrf --chrf-word-order 2
+  fwp bleu --hypotheses a.txt --references test.zh --metrics bleu chrf
   fwp bleu --hypotheses a.txt b.txt c.txt --references test.de --paired-bs
 
 --hypotheses is plain detokenised text, or the output of fairseq-generate, which is recognised by its H- and D- lines.
@@ -84,6 +84,18 @@ def _metrics(args, references: list[str]) -> dict:
     return metrics
 
 
+def _about_words(args, references: list[str]) -> str:
+    """Returns a message if TER or chrF take whole sentences for words, because no spaces divide them; else ""."""
+    divides_for_ter = args.ter_normalized and args.ter_asian_support
+    counting = ["chrF with --chrf-word-order"] * ("chrf" in args.metrics and args.chrf_word_order > 0)
+    counting += ["TER"] * ("ter" in args.metrics and not divides_for_ter)
+    if not counting or tokenizer_of(references) == "13a":
+        return ""
+    return f"{' and '.join(counting)}: words are what stands between spaces, which this language does not write " + (
+        "(for Chinese and Japanese: --ter-normalized --ter-asian-support)" if "TER" in counting else ""
+    )
+
+
 def _score(args, hypotheses: list[str], references: list[str]) -> None:
     texts = []
     for metric in _metrics(args, references).values():
@@ -121,10 +133,12 @@ def _check(args) -> None:
 
 def run(args) -> int:
     from .paragraphs import read_lines
-    from .translations import about_other_references, translations
+    from .translations import about_form, about_other_references, translations
 
     _check(args)
     references = [line.rstrip() for line in read_lines(args.references)]
+    for message in filter(None, (about_form(args.references, references), _about_words(args, references))):
+        print(message, file=sys.stderr)
     systems = {}
     for path in args.hypotheses:
         systems[path] = [line.rstrip() for line in translations(path, args.remove_bpe, args.lines)]

@@ -6,11 +6,12 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import chain, groupby
 from pathlib import Path
+from unicodedata import normalize
 
 from ..files import write_atomically
 from .errors import CommandError, UsageError
 from .paragraphs import count_words, filled, joined, read_lines
-from .pieces import learn_exact
+from .pieces import encoded, learn_exact
 
 PARTS = ("train", "valid", "test")
 _NAMES = 12  # of a folder, named where files are missing
@@ -109,10 +110,14 @@ class Corpus:
         return max(fitting, len(characters) + 2000)
 
     def write_test_set(self, out: Path) -> tuple[Path, Path]:
-        """Writes ``test``, its passages if lines are joined, into ``out``, and returns the files."""
+        """Writes ``test``, its passages if lines are joined, into ``out``, and returns the files.
+
+        References are in Unicode's NFC, as the translations of own pieces are.
+        """
         names = zip(("sources", "references"), self.languages, strict=True)
         files = tuple(out / f"{name}.{language}" for name, language in names)
-        for file, lines in zip(files, zip(*self.pairs["test"], strict=True), strict=True):
+        sources, references = zip(*self.pairs["test"], strict=True)
+        for file, lines in zip(files, (sources, (normalize("NFC", line) for line in references)), strict=True):
             write_atomically(file, "".join(f"{line}\n" for line in lines))
         return files
 
@@ -132,6 +137,6 @@ class Corpus:
         pieces = sentencepiece.SentencePieceProcessor(model_proto=model)
         for part, pairs in self.pairs.items():
             for language, lines in zip(self.languages, zip(*pairs, strict=True), strict=True):
-                text = "".join(" ".join(pieces.encode(line, out_type=str)) + "\n" for line in lines)
+                text = "".join(f"{encoded(pieces, line)}\n" for line in lines)
                 write_atomically(out / f"{part}.pieces.{language}", text)
         return pieces.get_piece_size()

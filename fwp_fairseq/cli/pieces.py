@@ -32,7 +32,16 @@ def learn_exact(sentences: Iterable[str], vocabulary: int, **more) -> bytes:
                 rules.write("\t".join(" ".join(f"{ord(x):X}" for x in text) for text in pair) + "\n")
             rules.flush()
         model = learn(sentences, vocabulary, normalization_rule_tsv=rules.name, **more)
-        return model.replace(rules.name.encode(), b"-" * len(rules.name))  # the model contains the name
+        name = rules.name.encode()  # the model contains it
+        return model.replace(name, b"-" * len(name))
+
+
+def encoded(pieces, line: str) -> str:
+    """Returns the pieces of a line as fairseq reads them.
+
+    A carriage return, at which fairseq would end the line, becomes a space, also for pieces that would keep it.
+    """
+    return " ".join(pieces.encode(line.replace("\r", " "), out_type=str))
 
 
 def learn(sentences: Iterable[str], vocabulary: int, coverage: float = 1.0, threads: int = 1, **more) -> bytes:

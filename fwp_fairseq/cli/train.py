@@ -40,7 +40,11 @@ from .training import Training, left_of, lengths_of
 
 # The flags of fairseq-train that the steps after the training rely on.
 _OWN = ("--arch", "--save-dir", "--no-save", "--source-lang", "--target-lang", "--user-dir", "--finetune-from-model")
+_OWN += ("--task", "--dataset-impl", "--checkpoint-suffix")
 _OWN_LETTERS = ("-a", "-s", "-t")  # architecture and languages, which may follow without a space
+# Flags of fairseq-train that it refuses in the first update or not at all.
+_SHARES = ("dropout", "attention_dropout", "activation_dropout", "encoder_layerdrop", "decoder_layerdrop")
+_SHARES += ("label_smoothing",)
 _FEW_UPDATES = 50  # whose time need not be known before
 ATTENTION = [f"--fwp-{hyphens(name)}" for name in (*OPTIONS, *SITES)]
 
@@ -132,6 +136,9 @@ def _check_flags(args, beginning) -> None:
         parsed = options.parse_args_and_arch(parser, ["data", "--arch", arch, *settings, *args.flags])
         if hasattr(parsed, "fwp_decoder"):
             check_flags(parsed)
+        for name in _SHARES:
+            if not 0 <= (share := getattr(parsed, name, None) or 0) < 1:
+                raise ValueError(f"--{hyphens(name)} {share:g}: expected at least 0 and less than 1")
     except ValueError as error:
         refuse(str(error))
 
@@ -163,7 +170,7 @@ def run(args) -> int:
 
     with locked(out, busy):
         prepared = Prepared(corpus, data)
-        _refuse_other_data(out, prepared)
+        _refuse_other_training(out, prepared, beginning)
         if args.baseline:
             refuse_other(args.baseline, out)
         with nullcontext() if data == out or prepared.is_made else locked(data, wait):
@@ -178,14 +185,18 @@ def run(args) -> int:
     return 0
 
 
-def _refuse_other_data(out: Path, prepared: Prepared) -> None:
-    """Refuses an --out whose training was made from another data folder, before new texts are prepared."""
+def _refuse_other_training(out: Path, prepared: Prepared, beginning) -> None:
+    """Refuses an --out whose training has other data or began from another checkpoint, before texts are prepared."""
     from .checkpoint import load_last
 
-    if prepared.is_made or (state := load_last(out)) is None:
+    if (state := load_last(out)) is None:
         return
+    theirs, ours = section(state, "checkpoint").get("finetune_from_model"), beginning and str(beginning[0])
+    if theirs != ours:
+        held, given = (f"--finetune-from {printable(x)}" if x else "no --finetune-from" for x in (theirs, ours))
+        raise UsageError(f"--out {out} holds a training with {held}, not {given}; expected the same or another --out")
     theirs = str(section(state, "task").get("data"))
-    if theirs != str(prepared.folder):
+    if not prepared.is_made and theirs != str(prepared.folder):
         raise UsageError(
             f"--out {out} holds a training with --data {printable(theirs)}; expected that or another --out"
         )

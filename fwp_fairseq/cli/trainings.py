@@ -5,6 +5,7 @@ import hashlib
 import json
 import os
 import re
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from .checkpoint import load
 from .errors import CommandError
 from .paragraphs import read_lines
 from .training_scores import TestSet
+from .translations import about_form
 
 # The sections of a checkpoint's configuration that are equal in trainings that differ in the seed alone.
 _RECIPE = ("model", "task", "criterion", "optimizer", "lr_scheduler", "optimization", "dataset")
@@ -35,6 +37,8 @@ def records_of(folders: list[Path], references: Path | None = None, tokenizer: s
     test = None
     if references is not None:
         texts = [line.rstrip() for line in read_lines(references)]
+        if form := about_form(references, texts):
+            print(form, file=sys.stderr)
         test = TestSet(texts, bleu_metric(texts, tokenizer))
     if absent := [folder for folder in folders if not folder.is_dir()]:
         raise CommandError(f"{absent[0]}: expected save-dirs, actual no such folder")

@@ -2,6 +2,7 @@
 
 import re
 from pathlib import Path
+from unicodedata import is_normalized, normalize
 
 from .errors import CommandError
 from .paragraphs import read_lines
@@ -68,6 +69,18 @@ def translations(path: str, remove_bpe: bool = False, kind: str | None = None) -
     return _join_sentencepiece(texts)
 
 
+def about_form(path: object, references: list[str]) -> str:
+    """Returns a message if references are not in Unicode's NFC, else an empty one."""
+    others = sum(not is_normalized("NFC", line) for line in references)
+    return (
+        others
+        and (
+            f"{path}: {others:,} lines are not in Unicode's NFC, the form in which the models of fwp train write; "
+            "scores compare code points, so that letters which look alike may count as different"
+        )
+    ) or ""
+
+
 def about_other_references(path: str, references: list[str]) -> str:
     """Returns a message if a file translates another test set than that of the references, else an empty one.
 
@@ -80,5 +93,7 @@ def about_other_references(path: str, references: list[str]) -> str:
         own = dict(enumerate(lines_of(Path(path).with_name(f"references{Path(path).suffix}"), "\n")))
     numbers = sorted(number for number in own if number < len(references))[:_COMPARED]
     theirs = [_SUBWORD_NMT.sub("", own[number]).replace("▁", "") for number in numbers]
-    alike = CHRF().corpus_score(theirs, [[references[number] for number in numbers]]).score if numbers else 100
+    ours = [references[number] for number in numbers]
+    theirs, ours = ([normalize("NFC", text) for text in texts] for texts in (theirs, ours))
+    alike = CHRF().corpus_score(theirs, [ours]).score if numbers else 100
     return "" if alike >= _ALIKE else f"{path} translates another test set: its own references are not these"

@@ -10,6 +10,7 @@ from typing import Any
 from ..text import printable
 from .checkpoint import load_model
 from .errors import CommandError, UsageError
+from .pieces import encoded
 
 _CHECKPOINTS = ("checkpoint_best.pt", "checkpoint_last.pt", "average.pt")
 
@@ -161,7 +162,7 @@ class Translator:
 
     def encode(self, line: str):
         if self.pieces is not None:
-            line = " ".join(self.pieces.encode(line, out_type=str))
+            line = encoded(self.pieces, line)
         return self.task.source_dictionary.encode_line(line, add_if_not_exist=False).long()
 
     @property

@@ -18,6 +18,8 @@ _SKIPPED = 4  # of them, until memory is reserved and kernels are chosen
 # How long a training lasts, on which the time of an update does not depend.
 _LENGTH = ("--max-update", "--max-epoch", "--patience", "--stop-time-hours", "--warmup-updates")
 _LENGTH += ("--save-interval-updates", "--keep-interval-updates")
+# Where a training reports its losses, among which those of these updates do not belong.
+_REPORTS = ("--tensorboard-logdir", "--wandb-project", "--azureml-logging", "--aim-repo", "--log-file")
 
 
 def without(words: list[str], flags: Iterable[str]) -> list[str]:
@@ -42,7 +44,7 @@ def seconds_per_update(words: list[str], kept: Path) -> float | None:
     with tempfile.TemporaryDirectory() as folder:
         more = ["--save-dir", folder, "--no-save", "--disable-validation", "--max-update", UPDATES, "--log-interval", 1]
         more += ["--stop-time-hours", 0]  # no limit of time
-        with started([*words, *map(str, more)]) as process:
+        with started([*without(words, _REPORTS), *map(str, more)]) as process:
             times = [time.monotonic() for line in process.stdout if (parse(line) or [""])[0] == "train_inner"]
     if process.returncode or len(times) < _SKIPPED + 2:
         return None

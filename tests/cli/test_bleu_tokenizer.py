@@ -56,6 +56,21 @@ def test_every_command_scores_chinese_as_chinese(fwp, refused, tmp_path):
     assert compared["bleu"] == round(found["score"], 2) and "tok:zh" in compared["signature"]
 
 
+def test_metrics_that_count_words_say_that_a_language_has_no_spaces(fwp, tmp_path):
+    for name in ("test.zh", "out"):
+        (tmp_path / name).write_text(f"{SENTENCES['zh']}\n" * 2, encoding="utf-8")
+    line = ("bleu", "--hypotheses", tmp_path / "out", "--references", tmp_path / "test.zh", "--metrics", "bleu", "chrf")
+    divided = ("ter", "--ter-normalized", "--ter-asian-support")
+    assert not fwp(*line).err and not fwp(*line, *divided).err
+    for more, named in (
+        (("ter",), "TER: words are"),
+        (("--chrf-word-order", 2), "chrF with --chrf-word-order: words are"),
+    ):
+        assert named in fwp(*line, *more).err
+    (tmp_path / "test.zh").write_text("Dies ist ein Satz.\n" * 2)
+    assert not fwp(*line, "ter").err
+
+
 def test_a_tokenizer_that_does_not_exist_is_refused():
     with pytest.raises(UsageError, match="--tokenize 13b: expected one of none, zh, 13a"):
         bleu_metric(["a"], "13b")

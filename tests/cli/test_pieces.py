@@ -1,11 +1,12 @@
 """The pieces that ``fwp train`` learns give the text back."""
 
+import tempfile
 import unicodedata
 
 import pytest
 import sentencepiece
 
-from fwp_fairseq.cli.pieces import learn_exact
+from fwp_fairseq.cli.pieces import encoded, learn, learn_exact
 
 TEXTS = [
     "他说：“你好，世界！”（今天）",
@@ -29,6 +30,21 @@ def pieces():
 def test_every_character_comes_back(pieces, text, form):
     """As Unicode's canonical composition writes it: combining marks are equivalent to composed letters."""
     assert pieces.decode(pieces.encode(unicodedata.normalize(form, text))) == unicodedata.normalize("NFC", text)
+
+
+def test_a_carriage_return_ends_no_line_whatever_the_pieces_keep():
+    """As fairseq reads it; SentencePiece's rule `identity` has it in a piece."""
+    kept = sentencepiece.SentencePieceProcessor(
+        model_proto=learn(["a\rb c"] * 9, 12, normalization_rule_name="identity", hard_vocab_limit=False)
+    )
+    assert "\r" in "".join(kept.encode("a\rb", out_type=str))
+    assert encoded(kept, "a\rb") == encoded(kept, "a b")
+
+
+def test_a_temporary_folder_of_any_name(monkeypatch, tmp_path):
+    (tmp_path / "é").mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "é"))
+    sentencepiece.SentencePieceProcessor(model_proto=learn_exact(TEXTS * 3, 200, hard_vocab_limit=False))
 
 
 @pytest.mark.parametrize("space", ["\t", "\r", "\x0b", "\x85", "\u00a0", "\u2009", "\u2028", "\u3000", " \u00a0 "])

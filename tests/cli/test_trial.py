@@ -26,6 +26,15 @@ def test_flags_go_with_their_values():
     assert without(flags, ATTENTION) == ["--dropout", "0", "--lr", "1"]
 
 
+def test_the_updates_are_reported_nowhere(tmp_path):
+    """Neither to TensorBoard nor to a file of the training to come."""
+    code = CODE + "\nimport sys; open(sys.argv[1], 'w').write(' '.join(sys.argv))"
+    words = [sys.executable, "-u", "-c", code, str(tmp_path / "seen"), "--tensorboard-logdir", "tb", "--lr", "1"]
+    assert seconds_per_update([*words, "--wandb-project", "p", "--log-file=log"], tmp_path / "kept")
+    seen = (tmp_path / "seen").read_text()
+    assert "--lr 1" in seen and not any(word in seen for word in ("tb", "wandb", "log-file"))
+
+
 def test_a_longer_training_is_not_measured_again_and_one_with_other_flags_is(tmp_path):
     kept, command = tmp_path / "seconds_per_update", [sys.executable, "-u", "-c", CODE]
     seconds_per_update([*command, "--max-update", "100", "--patience", "10"], kept)

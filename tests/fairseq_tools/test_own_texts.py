@@ -52,6 +52,11 @@ def test_the_same_command_goes_on(tools, texts):
     assert '"valid_bleu"' in log and "reached the limit" not in log  # which is of decoding, and not of validations
     state = torch.load(texts.parent / "out of it/checkpoints/checkpoint_last.pt", weights_only=True)
     assert set(state["extra_state"]["early_stopping"]) == {"best", "num_runs"}  # --patience counts on
+    assert "no update was left to make" not in more.out
+    third = run(tools, texts, "--max-update", 5, "--", "--dropout", "0.5").ok()
+    assert "no update was left to make: the results are those of the earlier call, with its flags" in third.out
+    tuned = run(tools, texts, "--finetune-from", "out of it")
+    assert tuned.status == 2 and "holds a training with no --finetune-from, not --finetune-from /" in tuned.err
     (texts / "test.de").write_text("anders\n" * 5, encoding="utf-8")
     other = run(tools, texts, "--passage", 5)
     assert other.status == 2 and "holds a training with other texts, passage None, not passage 5" in other.err
@@ -148,6 +153,9 @@ def test_files_that_do_not_fit_are_named(texts):
         (["x", "--", "--dropout", "y"], "argument --dropout: invalid float value: 'y' (among the flags after --"),
         (["x", "--", "--criterion", "nosuch"], "argument --criterion: invalid choice: 'nosuch'"),
         (["x", "--", "--fwp-decoder", "nosuch"], "--fwp-decoder nosuch: "),
+        (["x", "--", "--dropout", "1.5"], "--dropout 1.5: expected at least 0 and less than 1"),
+        (["x", "--", "--label-smoothing", "2"], "--label-smoothing 2: expected at least 0 and less than 1"),
+        (["x", "--", "--dataset-impl", "raw"], "--dataset-impl after -- contradicts fwp train"),
         (["x", "--", "--fwp-decoder", "delta,wnidow=8"], "--fwp-decoder delta,wnidow=8: "),
         (["x", "--source=-en"], "--source '-en': expected the suffix of a file"),
         (["x", "--target", "a/de"], "--target 'a/de': expected the suffix of a file"),
