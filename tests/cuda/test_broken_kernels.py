@@ -58,7 +58,11 @@ INSTANCES = ("rows.cu", "forward.cu", "backward.cu")  # which launches.h starts
 PARTS = (
     ("mask", r"[^\n]*mask<(?:true|false)>\([\w.]+\);", r"if (::broken != NUMBER) { \g<0> }"),
     ("decay", r"each_(?:read_)?decay\((?:(?:x\.)?D, )?\[&\]\([^)]*\) \{", r"\g<0> if (::broken == NUMBER) d = 1;"),
-    ("decay", r"(?<=\* |= )(?:\(DECAYS \? x\.D\[n\]\[i\] : 1\.f\)|x\.D\[n\]\[i\])", r"(::broken == NUMBER ? 1.f : \g<0>)"),
+    (
+        "decay",
+        r"(?<=\* |= )(?:\(DECAYS \? x\.D\[n\]\[i\] : 1\.f\)|x\.D\[n\]\[i\])",
+        r"(::broken == NUMBER ? 1.f : \g<0>)",
+    ),
     ("decay", r"left \*= (?:c\.rule|keep\[t)[^;]*;|N \*= keep,[^;]*;", r"if (::broken != NUMBER) { \g<0> }"),
     ("power", r"= power_for\(", r"= ::broken == NUMBER ? 1.f : power_for("),
     ("power", r"= (?:this->)?shared_power\([^()]*(?=\))", r"\g<0>, NUMBER"),
