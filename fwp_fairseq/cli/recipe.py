@@ -19,7 +19,7 @@ _EPOCHS, _FEWEST_UPDATES, _MOST_UPDATES = 12, 1000, 100_000
 _FURTHER = 4  # a training that goes on from a checkpoint takes a quarter of the epochs, a third of the learning rate
 _FEW_EPOCHS, _VALIDATIONS = 5, 8  # a training of so few epochs is validated within them, so many times in all
 _FEW = 100_000  # words, of which a model without much dropout learns the sentences by heart
-# The attention that translated passages best.
+# The attention that translated passages best; it did so without sinusoids.
 _FOR_PASSAGES = {
     "--fwp-encoder": "gated-delta,passes=both-ways,conv-size=4",
     "--fwp-decoder": "gated-delta,conv-size=4",
@@ -106,6 +106,15 @@ class Recipe:
         """Returns the flags of attention that fit passages, unless the user or a checkpoint chooses the attention."""
         chosen = arch or self.further or any(flag.startswith("--fwp-") for flag in flags)
         return _FOR_PASSAGES if self.passages and not chosen else {}
+
+    def sinusoids(self, attention: dict[str, str], flags: list[str]) -> list[str]:
+        """Returns the flag that leaves sinusoids out with the attention of passages, unless the user chooses positions.
+
+        This attention knows positions by its decay, its convolutions and rotation. Sinusoids beyond the lengths that
+        were trained on mislead it.
+        """
+        chosen = any("learned-pos" in flag for flag in flags)
+        return ["--no-token-positional-embeddings"] if attention and not chosen else []
 
     def flags(self, arch: str | None, max_update: int | None, is_timed: bool = False) -> dict[str, str]:
         """Returns flags of fairseq-train: for small corpora a tiny model and a high learning rate.

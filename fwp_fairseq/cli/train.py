@@ -13,7 +13,8 @@ command is printed before it runs.
 --baseline also trains a softmax Transformer of the same size, with the same data and settings, in the folder `baseline`
 in --out, and compares BLEU with a paired test. It is fairseq's own, with sinusoidal positions, or, with --baseline
 softmax-rotary, one with rotary positions in the self-attention of encoder and decoder. If --passage chooses the
-attention, this one too has rotary positions in cross-attention and short convolutions.
+attention, this one too has rotary positions in cross-attention and short convolutions, and it keeps the sinusoids,
+which the model then lacks.
 """
 
 import shlex
@@ -247,7 +248,7 @@ def _trainings(args, prepared: Prepared, out: Path, beginning) -> list[Training]
     if beginning is not None:
         model = [*training_flags(beginning[2], beginning[0]), "--finetune-from-model", beginning[0]]
     attention = recipe.attention(args.arch, args.flags)
-    of_passages = [word for pair in attention.items() for word in pair]
+    of_passages = [word for pair in attention.items() for word in pair] + recipe.sinusoids(attention, args.flags)
     flags = [*of_passages, *args.flags]
     command = words(out, model, flags, args.max_update)
     lengths = lengths_of(command)

@@ -202,6 +202,8 @@ def test_settings_fit_the_size():
 def test_passages_have_decay_and_positions_unless_attention_is_chosen():
     recipe = Recipe(150_000, [20], 200_000, passages=True)
     assert recipe.attention(None, ["--lr", "1"])["--fwp-decoder"] == "gated-delta,conv-size=4"
+    assert recipe.sinusoids(recipe.attention(None, []), ["--lr", "1"]) == ["--no-token-positional-embeddings"]
+    assert recipe.sinusoids(recipe.attention(None, []), ["--encoder-learned-pos"]) == recipe.sinusoids({}, []) == []
     assert recipe.attention("fwp_transformer_tiny", []) == recipe.attention(None, ["--fwp-cross=elu"]) == {}
     assert (
         replace(recipe, further=True).attention(None, []) == replace(recipe, passages=False).attention(None, []) == {}
@@ -235,5 +237,5 @@ def test_passages_end_at_empty_lines_and_at_their_size(tools, texts):
     assert len((texts.parent / "out of it/translations.de").read_text().splitlines()) == 4
     assert "checkpoints' --document --passage 3 < FILE" in done.out
     attention = "--fwp-encoder gated-delta,passes=both-ways,conv-size=4 --fwp-decoder gated-delta,conv-size=4"
-    attention += " --fwp-cross softmax-rotary"
+    attention += " --fwp-cross softmax-rotary --no-token-positional-embeddings"
     assert f"  attention {attention} (best on passages)" in done.out and f" {attention} " in done.out
