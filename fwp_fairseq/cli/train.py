@@ -232,6 +232,8 @@ def _trainings(args, prepared: Prepared, out: Path, beginning) -> list[Training]
 
     def words(folder: Path, model: list[str], flags: list[str], max_update: int | None) -> list[str]:
         chosen = recipe.flags(args.arch, max_update, is_timed=bool(args.minutes))
+        if beginning is not None:
+            chosen |= _learned_positions(beginning)
         if model:
             del chosen["--arch"]
         source, target = corpus.languages
@@ -273,6 +275,17 @@ def _trainings(args, prepared: Prepared, out: Path, beginning) -> list[Training]
         time = expected_time(seconds, updates, left_of(trainings, updates), datetime.now())
     say(f"  updates   {updates:,} of at most {lengths.max_tokens:,} tokens{shortened}\n  time      {time}")
     return trainings
+
+
+def _learned_positions(beginning) -> dict[str, str]:
+    """Returns the limits of the checkpoint for the sides whose positions are parameters, as many as the limit."""
+    _, task, model = beginning
+    sides = {"source": "encoder", "target": "decoder"}
+    return {
+        f"--max-{side}-positions": str(task[f"max_{side}_positions"])
+        for side, part in sides.items()
+        if model.get(f"{part}_learned_pos") and f"max_{side}_positions" in task
+    }
 
 
 def expected_time(seconds: float, updates: int, left: list[int], now: datetime) -> str:

@@ -8,12 +8,13 @@ import pytest
 import torch
 from fairseq import options
 
+from fwp_fairseq.checkpoint_content import plain
 from fwp_fairseq.cli import commands
 from fwp_fairseq.cli.errors import CommandError
 from fwp_fairseq.cli.plugin import import_plugin
 from fwp_fairseq.cli.recipe import Recipe
 from fwp_fairseq.cli.train import _trainings, add_arguments, expected_time
-from fwp_fairseq.cli.training import Training, left_of
+from fwp_fairseq.cli.training import Training, left_of, lengths_of
 from fwp_fairseq.cli.trial import without
 
 RECIPE = Recipe(100_000, [25] * 10_000, 200_000)  # an epoch is 100 batches of 2,500 tokens
@@ -82,6 +83,18 @@ def test_sources_that_are_truncated_may_be_of_any_length(tmp_path):
         _trainings(args, prepared, tmp_path, None)
     args.flags.append("--truncate-source")
     assert _trainings(args, prepared, tmp_path, None)
+
+
+@pytest.mark.parametrize("learned, limits", [(True, (77, 1024)), (False, (1024, 1024))])
+def test_fine_tuning_keeps_as_many_learned_positions_as_there_are(save, tmp_path, learned, limits):
+    args, prepared = arguments_of_a_baseline(tmp_path, [])
+    args.baseline = None
+    path = save("fwp_transformer_tiny", encoder_learned_pos=learned)
+    model = plain(torch.load(path, weights_only=True)["cfg"]["model"])
+    task = {"max_source_positions": 77, "max_target_positions": 99}
+    (training,) = _trainings(args, prepared, tmp_path, (path, task, model))
+    found = lengths_of(training.words)
+    assert (found.max_source_positions, found.max_target_positions) == limits
 
 
 @pytest.mark.parametrize("minutes", [[], ["--minutes", "5"]])
