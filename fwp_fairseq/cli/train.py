@@ -190,6 +190,8 @@ def _refuse_other_training(out: Path, prepared: Prepared, beginning) -> None:
     """Refuses an --out whose training has other data or began from another checkpoint, before texts are prepared."""
     from .checkpoint import load_last
 
+    if out != prepared.folder and Prepared(prepared.corpus, out).is_made:  # whose dictionaries `fwp translate` finds
+        raise UsageError(f"--out {out} holds prepared texts of its own; expected no --data, or another --out")
     if (state := load_last(out)) is None:
         return
     theirs, ours = section(state, "checkpoint").get("finetune_from_model"), beginning and str(beginning[0])

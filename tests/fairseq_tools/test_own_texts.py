@@ -57,6 +57,8 @@ def test_the_same_command_goes_on(tools, texts):
     assert "no update was left to make: the results are those of the earlier call, with its flags" in third.out
     tuned = run(tools, texts, "--finetune-from", "out of it")
     assert tuned.status == 2 and "holds a training with no --finetune-from, not --finetune-from /" in tuned.err
+    elsewhere = run(tools, texts, "--data", "elsewhere")
+    assert elsewhere.status == 2 and "holds prepared texts of its own; expected no --data" in elsewhere.err
     (texts / "test.de").write_text("anders\n" * 5, encoding="utf-8")
     other = run(tools, texts, "--passage", 5)
     assert other.status == 2 and "holds a training with other texts, passage None, not passage 5" in other.err
