@@ -175,7 +175,7 @@ def test_a_device_that_cannot_serve_a_call_is_refused(changes, message, device):
     rows = x["q"].float()
     calls = [
         lambda: ops.sum_rule(*x.values(), backend="native"),
-        lambda: ops.Decoding("sum", None, True, False, backend="native").step(None, *x.values()),
+        lambda: ops.Decoding("sum", None, True, False, backend="native").serves(x["k"]),
         *([lambda: ops.recur(rows, rows, rows, rows[..., 0], backend="native")] if of_rows else []),
     ]
     for call in calls:
