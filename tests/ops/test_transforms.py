@@ -75,4 +75,4 @@ def test_native_says_which_of_them_it_refuses():
         with_duals(function)(places, places)
     decoding = ops.Decoding("sum", build_feature_map("dpfp", 3), True, True, backend="native")
     with forward_ad.dual_level(), pytest.raises(NotImplementedError, match=r"with the sum rule: .* no forward-mode"):
-        decoding.step(None, *torch.rand(3, 2, 1, 2, 3))
+        decoding.serves(torch.rand(2, 1, 2, 3))
