@@ -46,8 +46,8 @@ template <class T> struct HeadBackward : GradientArrays<T> {
     Base::load_queries(t0, count);
     for (idx t = 0; t < count; ++t) denominator[t] = c.eps;
     const bool decayed = decays && from_gram;
-    const bool reads_old = has_W && (c.normalize_output || decayed);
-    if (reads_old) Base::state_product(q, W, QW);
+    const bool reads_W = has_W && (c.normalize_output || decayed);
+    if (reads_W) Base::state_product(q, W, QW);
     if (has_W && c.normalize_output)
       for (idx t = 0; t < count; ++t)
         denominator[t] += Base::state_weight(t, from_gram) * QW[t * plan.wide + c.d_value];

@@ -28,7 +28,7 @@ import signal
 import sys
 from unittest import mock
 
-from .bleu_tokenizer import make_metric, tokenizer_of
+from .bleu_tokenizer import make_metric, tokenizer_of, writes_spaces
 from .errors import CommandError, UsageError, refuse_below
 from .significance import check_seed, paired
 
@@ -89,11 +89,10 @@ def _about_words(args, references: list[str]) -> str:
     divides_for_ter = args.ter_normalized and args.ter_asian_support
     counting = ["chrF with --chrf-word-order"] * ("chrf" in args.metrics and args.chrf_word_order > 0)
     counting += ["TER"] * ("ter" in args.metrics and not divides_for_ter)
-    if not counting or tokenizer_of(references) == "13a":
+    if not counting or writes_spaces(references):
         return ""
-    return f"{' and '.join(counting)}: words are what stands between spaces, which this language does not write " + (
-        "(for Chinese and Japanese: --ter-normalized --ter-asian-support)" if "TER" in counting else ""
-    )
+    advice = " (for Chinese and Japanese: --ter-normalized --ter-asian-support)" if "TER" in counting else ""
+    return f"{' and '.join(counting)}: words end at spaces, which this language does not write between them{advice}"
 
 
 def _score(args, hypotheses: list[str], references: list[str]) -> None:

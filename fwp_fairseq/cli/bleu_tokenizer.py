@@ -31,6 +31,13 @@ def add_argument(parser) -> None:
     )  # fmt: skip
 
 
+def writes_spaces(references: Iterable[str]) -> bool:
+    """Returns False if the script of the references has no spaces between words."""
+    text = "".join(references)
+    unspaced = len(re.findall(f"[{_KANA}{_UNSPACED}{_HAN}]", text))
+    return unspaced <= _LEAST * sum(map(str.isalpha, text))
+
+
 def tokenizer_of(references: Iterable[str]) -> str:
     """Returns the name of sacreBLEU's tokenizer for the script of the references, which names the language.
 

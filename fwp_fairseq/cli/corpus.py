@@ -109,15 +109,17 @@ class Corpus:
         characters = set(chain.from_iterable(chain.from_iterable(self.pairs["train"])))
         return max(fitting, len(characters) + 2000)
 
-    def write_test_set(self, out: Path) -> tuple[Path, Path]:
+    def write_test_set(self, out: Path, form: str | None = None) -> tuple[Path, Path]:
         """Writes ``test``, its passages if lines are joined, into ``out``, and returns the files.
 
-        References are in Unicode's NFC, as the translations of own pieces are.
+        ``form`` is the form of Unicode of the references: NFC if they are compared with translations of own pieces.
         """
         names = zip(("sources", "references"), self.languages, strict=True)
         files = tuple(out / f"{name}.{language}" for name, language in names)
         sources, references = zip(*self.pairs["test"], strict=True)
-        for file, lines in zip(files, (sources, (normalize("NFC", line) for line in references)), strict=True):
+        if form is not None:
+            references = [normalize(form, line) for line in references]
+        for file, lines in zip(files, (sources, references), strict=True):
             write_atomically(file, "".join(f"{line}\n" for line in lines))
         return files
 

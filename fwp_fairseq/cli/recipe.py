@@ -25,6 +25,7 @@ _FOR_PASSAGES = {
     "--fwp-decoder": "gated-delta,conv-size=4",
     "--fwp-cross": "softmax-rotary",
 }
+NO_SINUSOIDS = "--no-token-positional-embeddings"
 _LONGEST = 2048  # tokens of a line to train on: attention between the languages takes memory of the square of it
 
 
@@ -114,7 +115,7 @@ class Recipe:
         were trained on mislead it.
         """
         chosen = any("learned-pos" in flag for flag in flags)
-        return ["--no-token-positional-embeddings"] if attention and not chosen else []
+        return [NO_SINUSOIDS] if attention and not chosen else []
 
     def flags(self, arch: str | None, max_update: int | None, is_timed: bool = False) -> dict[str, str]:
         """Returns flags of fairseq-train: for small corpora a tiny model and a high learning rate.

@@ -35,7 +35,7 @@ from .errors import CommandError, UsageError, refuse_below
 from .paragraphs import add_passage
 from .plugin import FOLDER, import_plugin
 from .prepared import Prepared, vocabulary_of
-from .recipe import SETTINGS, Recipe, unfitting
+from .recipe import NO_SINUSOIDS, SETTINGS, Recipe, unfitting
 from .significance import check_seed
 from .training import Training, left_of, lengths_of
 
@@ -105,8 +105,8 @@ def _check(args) -> None:
         raise UsageError(f"{args.flags[0]}: expected flags alone; those of fairseq-train come after --")
     if own := [word for word in args.flags if word.partition("=")[0] in _OWN or word.startswith(_OWN_LETTERS)]:
         raise UsageError(
-            f"{own[0]} after -- contradicts fwp train, which saves in --out and has --arch, --source, "
-            "--target, --finetune-from and this plugin"
+            f"{own[0]} after -- contradicts fwp train, which sets it itself, because its later steps rely on it "
+            "(it has --out, --arch, --source, --target and --finetune-from)"
         )
     if args.finetune_from and (other := [n for n in ("arch", "vocabulary", "baseline") if getattr(args, n)]):
         raise UsageError(f"--finetune-from and --{other[0]}: the checkpoint has its own model and pieces")
@@ -195,9 +195,10 @@ def _refuse_other_training(out: Path, prepared: Prepared, beginning) -> None:
     if (state := load_last(out)) is None:
         return
     theirs, ours = section(state, "checkpoint").get("finetune_from_model"), beginning and str(beginning[0])
-    if theirs != ours:
-        held, given = (f"--finetune-from {printable(x)}" if x else "no --finetune-from" for x in (theirs, ours))
-        raise UsageError(f"--out {out} holds a training with {held}, not {given}; expected the same or another --out")
+    # A training goes on without the checkpoint that it began from, whose folder may have been renamed.
+    if theirs != ours and not (theirs and ours and not Path(theirs).exists()):
+        held = f"with --finetune-from {printable(theirs)}" if theirs else "without --finetune-from"
+        raise UsageError(f"--out {out} holds a training {held}; expected the same here, or another --out")
     theirs = str(section(state, "task").get("data"))
     if not prepared.is_made and theirs != str(prepared.folder):
         raise UsageError(
@@ -252,7 +253,7 @@ def _trainings(args, prepared: Prepared, out: Path, beginning) -> list[Training]
     if beginning is not None:
         model = [*training_flags(beginning[2], beginning[0]), "--finetune-from-model", beginning[0]]
     attention = recipe.attention(args.arch, args.flags)
-    of_passages = [word for pair in attention.items() for word in pair] + recipe.sinusoids(attention, args.flags)
+    of_passages = [word for pair in attention.items() for word in pair] + _sinusoids(out, recipe, attention, args.flags)
     flags = [*of_passages, *args.flags]
     command = words(out, model, flags, args.max_update)
     lengths = lengths_of(command)
@@ -277,6 +278,15 @@ def _trainings(args, prepared: Prepared, out: Path, beginning) -> list[Training]
         time = expected_time(seconds, updates, left_of(trainings, updates), datetime.now())
     say(f"  updates   {updates:,} of at most {lengths.max_tokens:,} tokens{shortened}\n  time      {time}")
     return trainings
+
+
+def _sinusoids(out: Path, recipe: Recipe, attention: dict[str, str], flags: list[str]) -> list[str]:
+    """Returns the flag that leaves sinusoids out, as the training in ``out`` does or, without one, the recipe."""
+    from .checkpoint import load_last
+
+    if (state := load_last(out)) is None:
+        return recipe.sinusoids(attention, flags)
+    return [NO_SINUSOIDS] if section(state, "model").get("no_token_positional_embeddings") else []
 
 
 def _learned_positions(beginning) -> dict[str, str]:
@@ -314,7 +324,7 @@ def _say_plan(args, prepared: Prepared, recipe: Recipe, lengths, model: list[str
         f"\n  words     {recipe.words:,} of {args.target} to train on\n  model     {arch} ({why})"
         f"\n  pieces    {prepared.pieces:,} of both languages"
     )
-    if attention:
+    if any(word.startswith("--fwp-") for word in attention):
         say(f"  attention {shlex.join(attention)} (best on passages)")
     if not any(word.partition("=")[0] == "--dropout" for word in args.flags):
         say(f"  dropout   {recipe.dropout[0]} ({recipe.dropout[1]})")
@@ -345,7 +355,7 @@ def _say_plan(args, prepared: Prepared, recipe: Recipe, lengths, model: list[str
 
 def _score(args, corpus: Corpus, training: Training) -> None:
     """Translates the test set."""
-    source, _ = corpus.write_test_set(training.folder)
+    source, _ = corpus.write_test_set(training.folder, None if args.finetune_from else "NFC")
     cpu = ["--cpu"] if args.cpu else []
     path = training.translations(args.target)
     with open(source, "rb") as sources, replaced(path) as translations, named(path):

@@ -50,8 +50,9 @@ class Training:
             status = commands.follow(words, log, progress)
         if status:
             raise CommandError(f"fairseq-train ended with status {status}; {commands.ending(path)}")
-        if not progress.updates:
-            say("no update was left to make: the results are those of the earlier call, with its flags")
+        if not progress.updates and (ended := self.updates()[1]) != "time":
+            why = "--patience had ended this training" if ended else "no update was left to make"
+            say(f"{why}: the results are those of the earlier call, with its flags")
         updates = progress.updates or self.updates()[0]  # if the time was over before, none were made in this session
         if not progress.time_is_over or updates is None or updates >= lengths.max_update:
             return most

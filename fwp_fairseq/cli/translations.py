@@ -72,13 +72,12 @@ def translations(path: str, remove_bpe: bool = False, kind: str | None = None) -
 def about_form(path: object, references: list[str]) -> str:
     """Returns a message if references are not in Unicode's NFC, else an empty one."""
     others = sum(not is_normalized("NFC", line) for line in references)
+    if not others:
+        return ""
     return (
-        others
-        and (
-            f"{path}: {others:,} lines are not in Unicode's NFC, the form in which the models of fwp train write; "
-            "scores compare code points, so that letters which look alike may count as different"
-        )
-    ) or ""
+        f"{path}: {others:,} of {len(references):,} lines are not in Unicode's NFC, in which the models of fwp train "
+        "write; letters which look alike may count as different (references.LANGUAGE in --out is in NFC)"
+    )
 
 
 def about_other_references(path: str, references: list[str]) -> str:

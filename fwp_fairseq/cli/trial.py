@@ -36,6 +36,7 @@ def seconds_per_update(words: list[str], kept: Path) -> float | None:
     The file ``kept`` keeps the result and its command, so that a training that goes on is planned alike, and one with
     other flags is measured anew. Returns None if the command fails, which the training will explain.
     """
+    words = without(words, _REPORTS)
     measured = " ".join(shlex.join(without(words, _LENGTH)).splitlines())
     with contextlib.suppress(FileNotFoundError, ValueError):
         first, command = kept.read_text(encoding="utf-8").splitlines()
@@ -44,7 +45,7 @@ def seconds_per_update(words: list[str], kept: Path) -> float | None:
     with tempfile.TemporaryDirectory() as folder:
         more = ["--save-dir", folder, "--no-save", "--disable-validation", "--max-update", UPDATES, "--log-interval", 1]
         more += ["--stop-time-hours", 0]  # no limit of time
-        with started([*without(words, _REPORTS), *map(str, more)]) as process:
+        with started([*words, *map(str, more)]) as process:
             times = [time.monotonic() for line in process.stdout if (parse(line) or [""])[0] == "train_inner"]
     if process.returncode or len(times) < _SKIPPED + 2:
         return None

@@ -46,8 +46,8 @@ def merge_filled(merge, dc, cfg, remove_missing=False):
 
 
 @around(models, "build_model")
-def build_known(build, cfg, task, *more):
+def build_known(build, cfg, task, *more, **named):
     name = getattr(cfg, "_name", None)
     if name is not None and name not in models.ARCH_MODEL_REGISTRY and name not in models.MODEL_REGISTRY:
         raise ValueError(f"model._name {name}: expected an architecture, as `fwp archs` lists them, or a model")
-    return build(cfg, task, *more)
+    return build(cfg, task, *more, **named)

@@ -258,16 +258,15 @@ def test_a_carriage_return_inside_a_reference_is_no_line_end(tmp_path):
 def test_references_that_models_cannot_write_are_noticed(fwp, tmp_path):
     """Those of `fwp train` are in NFC, like its translations; letters of Hindi that NFC takes apart are not."""
     text = "\u095b\u095c \u095d\u095e eins zwei drei"
-    (tmp_path / "train.hi").write_text(f"{text}\n")
     for part in ("train", "valid", "test"):
         for language in ("en", "hi"):
             (tmp_path / f"{part}.{language}").write_text(f"{text}\n")
-    _, references = Corpus(tmp_path, ("en", "hi")).write_test_set(tmp_path)
+    _, references = Corpus(tmp_path, ("en", "hi")).write_test_set(tmp_path, "NFC")
     (tmp_path / "translations.hi").write_text(unicodedata.normalize("NFC", text) + "\n")
     hypotheses = ("bleu", "--hypotheses", tmp_path / "translations.hi", "--references")
     own, raw = fwp(*hypotheses, references), fwp(*hypotheses, tmp_path / "test.hi")
     assert "BLEU" in own.out and " = 100.00" in own.out and not own.err
-    assert " = 100.00" not in raw.out and "test.hi: 1 lines are not in Unicode's NFC" in raw.err
+    assert " = 100.00" not in raw.out and "test.hi: 1 of 1 lines are not in Unicode's NFC" in raw.err
     assert "another test set" not in raw.err
 
 

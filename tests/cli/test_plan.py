@@ -12,7 +12,7 @@ from fwp_fairseq.checkpoint_content import plain
 from fwp_fairseq.cli import commands
 from fwp_fairseq.cli.errors import CommandError
 from fwp_fairseq.cli.plugin import import_plugin
-from fwp_fairseq.cli.recipe import Recipe
+from fwp_fairseq.cli.recipe import NO_SINUSOIDS, Recipe
 from fwp_fairseq.cli.train import _trainings, add_arguments, expected_time
 from fwp_fairseq.cli.training import Training, left_of, lengths_of
 from fwp_fairseq.cli.trial import without
@@ -83,6 +83,21 @@ def test_sources_that_are_truncated_may_be_of_any_length(tmp_path):
         _trainings(args, prepared, tmp_path, None)
     args.flags.append("--truncate-source")
     assert _trainings(args, prepared, tmp_path, None)
+
+
+@pytest.mark.parametrize("without_sinusoids", [True, False])
+def test_a_training_goes_on_with_the_sinusoids_that_it_has_or_not(save, tmp_path, without_sinusoids):
+    """Those of earlier versions have them with --passage too; the attention does not tell."""
+    args, prepared = arguments_of_a_baseline(tmp_path, [])
+    args.passage = 9
+    assert [NO_SINUSOIDS in training.words for training in _trainings(args, prepared, tmp_path, None)] == [True, False]
+    (tmp_path / "checkpoints").mkdir()
+    path = save("fwp_transformer_tiny", no_token_positional_embeddings=without_sinusoids)
+    path.rename(tmp_path / "checkpoints/checkpoint_last.pt")
+    for flags in ([], ["--fwp-decoder", "delta"]):
+        args.flags = ["--max-update", "30", *flags]
+        found = [NO_SINUSOIDS in training.words for training in _trainings(args, prepared, tmp_path, None)]
+        assert found == [without_sinusoids, False]
 
 
 @pytest.mark.parametrize("learned, limits", [(True, (77, 1024)), (False, (1024, 1024))])

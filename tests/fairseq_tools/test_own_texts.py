@@ -56,7 +56,7 @@ def test_the_same_command_goes_on(tools, texts):
     third = run(tools, texts, "--max-update", 5, "--", "--dropout", "0.5").ok()
     assert "no update was left to make: the results are those of the earlier call, with its flags" in third.out
     tuned = run(tools, texts, "--finetune-from", "out of it")
-    assert tuned.status == 2 and "holds a training with no --finetune-from, not --finetune-from /" in tuned.err
+    assert tuned.status == 2 and "holds a training without --finetune-from; expected the same here" in tuned.err
     elsewhere = run(tools, texts, "--data", "elsewhere")
     assert elsewhere.status == 2 and "holds prepared texts of its own; expected no --data" in elsewhere.err
     (texts / "test.de").write_text("anders\n" * 5, encoding="utf-8")
@@ -144,9 +144,9 @@ def test_files_that_do_not_fit_are_named(texts):
         (["x", "--finetune-from", "y", "--baseline"], "--finetune-from and --baseline: the checkpoint has its own"),
         (["x", "--baseline", "--arch", "transformer_iwslt_de_en"], "expected an architecture of this plugin"),
         (["x", "--arch", "fwp_lm"], "--arch fwp_lm does not translate; expected a translation model"),
-        (["x", "--", "--save-dir", "y"], "--save-dir after -- contradicts fwp train, which saves in --out"),
+        (["x", "--", "--save-dir", "y"], "--save-dir after -- contradicts fwp train, which sets it itself"),
         (["x", "--baseline", "--", "--arch=lstm"], "--arch=lstm after -- contradicts fwp train, which"),
-        (["x", "--", "-a", "fwp_transformer"], "-a after -- contradicts fwp train, which saves in --out"),
+        (["x", "--", "-a", "fwp_transformer"], "-a after -- contradicts fwp train, which sets it itself"),
         (["x", "--", "-sfr"], "-sfr after -- contradicts fwp train"),
         (["x", "--", "--user-dir", "y"], "--user-dir after -- contradicts fwp train"),
         (["x", "--", "--max-update", "y"], "argument --max-update: invalid int value: 'y'"),
