@@ -6,14 +6,19 @@ from torch import Tensor
 from .numerics import is_known
 
 
-def order_behind(pads: Tensor | None) -> Tensor | None:
-    """Returns the order (B, L) of positions in which those with ``pads`` (B, L) come last; None if they already do.
+def may_be_read(pads: Tensor) -> bool:
+    """Returns False if reading values of ``pads`` would wait for a GPU or break a traced graph."""
+    return pads.device.type == "cpu" and is_known(pads)
 
-    A GPU, which would have to be waited for, and a traced graph are not asked whether they do.
+
+def order_behind(pads: Tensor | None) -> Tensor | None:
+    """Returns the order (B, L) of positions in which those with ``pads`` (B, L) come last.
+
+    None if they already do, which is checked only if ``pads`` may be read.
     """
     if pads is None or pads.shape[1] == 1:
         return None
-    if pads.device.type == "cpu" and is_known(pads) and not (pads[:, :-1] & ~pads[:, 1:]).any():
+    if may_be_read(pads) and not (pads[:, :-1] & ~pads[:, 1:]).any():
         return None
     return pads.to(torch.uint8).argsort(dim=1, stable=True)
 

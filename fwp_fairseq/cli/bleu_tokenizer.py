@@ -31,11 +31,13 @@ def add_argument(parser) -> None:
     )  # fmt: skip
 
 
+def _is_written_in(script: str, text: str) -> bool:
+    return len(re.findall(f"[{script}]", text)) > _LEAST * sum(map(str.isalpha, text))
+
+
 def writes_spaces(references: Iterable[str]) -> bool:
     """Returns False if the script of the references has no spaces between words."""
-    text = "".join(references)
-    unspaced = len(re.findall(f"[{_KANA}{_UNSPACED}{_HAN}]", text))
-    return unspaced <= _LEAST * sum(map(str.isalpha, text))
+    return not _is_written_in(_KANA + _UNSPACED + _HAN, "".join(references))
 
 
 def tokenizer_of(references: Iterable[str]) -> str:
@@ -45,9 +47,8 @@ def tokenizer_of(references: Iterable[str]) -> str:
     installed; char for other scripts without spaces between words; 13a else.
     """
     text = "".join(references)
-    letters = sum(map(str.isalpha, text))
     for script, tokenizers in _SCRIPTS.items():
-        if len(re.findall(f"[{script}]", text)) <= _LEAST * letters:
+        if not _is_written_in(script, text):
             continue
         for name, module, extra in tokenizers:
             if module is None or importlib.util.find_spec(module):

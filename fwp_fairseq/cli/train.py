@@ -21,6 +21,7 @@ import shlex
 from contextlib import nullcontext
 from datetime import datetime, timedelta
 from pathlib import Path
+from typing import NamedTuple
 
 from ..checkpoint_content import plain, section
 from ..files import locked, named, refuse_interpreted, replaced
@@ -171,13 +172,14 @@ def run(args) -> int:
 
     with locked(out, busy):
         prepared = Prepared(corpus, data)
-        _refuse_other_training(out, prepared, beginning)
+        begun = _begun(out)
+        _refuse_other_training(out, begun, prepared, beginning)
         if args.baseline:
             refuse_other(args.baseline, out)
         with nullcontext() if data == out or prepared.is_made else locked(data, wait):
             vocabulary = beginning and vocabulary_of(beginning[0], beginning[1], corpus.languages)
             prepared.make(args.vocabulary, vocabulary, "--out" if data == out else "--data", say)
-        trainings = _trainings(args, prepared, out, beginning)
+        trainings = _trainings(args, prepared, out, beginning, begun)
         most = None
         for training in trainings:
             most = training.run(most)
@@ -186,23 +188,41 @@ def run(args) -> int:
     return 0
 
 
-def _refuse_other_training(out: Path, prepared: Prepared, beginning) -> None:
-    """Refuses an --out whose training has other data or began from another checkpoint, before texts are prepared."""
+class Begun(NamedTuple):
+    """What a training began with, which its last checkpoint tells."""
+
+    data: str
+    finetune_from: str | None
+    has_sinusoids: bool
+
+
+def _begun(out: Path) -> Begun | None:
+    """Returns what the training in ``out`` began with; None if there is none."""
     from .checkpoint import load_last
 
+    if (state := load_last(out)) is None:
+        return None
+    return Begun(
+        str(section(state, "task").get("data")),
+        section(state, "checkpoint").get("finetune_from_model"),
+        not section(state, "model").get("no_token_positional_embeddings"),
+    )
+
+
+def _refuse_other_training(out: Path, begun: Begun | None, prepared: Prepared, beginning) -> None:
+    """Refuses an --out whose training has other data or began from another checkpoint, before texts are prepared."""
     if out != prepared.folder and Prepared(prepared.corpus, out).is_made:  # whose dictionaries `fwp translate` finds
         raise UsageError(f"--out {out} holds prepared texts of its own; expected no --data, or another --out")
-    if (state := load_last(out)) is None:
+    if begun is None:
         return
-    theirs, ours = section(state, "checkpoint").get("finetune_from_model"), beginning and str(beginning[0])
+    theirs, ours = begun.finetune_from, beginning and str(beginning[0])
     # A training goes on without the checkpoint that it began from, whose folder may have been renamed.
     if theirs != ours and not (theirs and ours and not Path(theirs).exists()):
         held = f"with --finetune-from {printable(theirs)}" if theirs else "without --finetune-from"
         raise UsageError(f"--out {out} holds a training {held}; expected the same here, or another --out")
-    theirs = str(section(state, "task").get("data"))
-    if not prepared.is_made and theirs != str(prepared.folder):
+    if not prepared.is_made and begun.data != str(prepared.folder):
         raise UsageError(
-            f"--out {out} holds a training with --data {printable(theirs)}; expected that or another --out"
+            f"--out {out} holds a training with --data {printable(begun.data)}; expected that or another --out"
         )
 
 
@@ -218,7 +238,7 @@ def _beginning(args) -> tuple[Path, dict, dict] | None:
     return checkpoint, section(state, "task"), plain(section(state, "model"))
 
 
-def _trainings(args, prepared: Prepared, out: Path, beginning) -> list[Training]:
+def _trainings(args, prepared: Prepared, out: Path, beginning, begun: Begun | None) -> list[Training]:
     """Says what is trained and why, and returns the trainings, first the one that is asked for."""
     import torch
 
@@ -253,7 +273,11 @@ def _trainings(args, prepared: Prepared, out: Path, beginning) -> list[Training]
     if beginning is not None:
         model = [*training_flags(beginning[2], beginning[0]), "--finetune-from-model", beginning[0]]
     attention = recipe.attention(args.arch, args.flags)
-    of_passages = [word for pair in attention.items() for word in pair] + _sinusoids(out, recipe, attention, args.flags)
+    of_passages = [word for pair in attention.items() for word in pair]
+    if begun is None:
+        of_passages += recipe.sinusoids(attention, args.flags)
+    elif not begun.has_sinusoids:  # a training goes on as it began
+        of_passages.append(NO_SINUSOIDS)
     flags = [*of_passages, *args.flags]
     command = words(out, model, flags, args.max_update)
     lengths = lengths_of(command)
@@ -278,15 +302,6 @@ def _trainings(args, prepared: Prepared, out: Path, beginning) -> list[Training]
         time = expected_time(seconds, updates, left_of(trainings, updates), datetime.now())
     say(f"  updates   {updates:,} of at most {lengths.max_tokens:,} tokens{shortened}\n  time      {time}")
     return trainings
-
-
-def _sinusoids(out: Path, recipe: Recipe, attention: dict[str, str], flags: list[str]) -> list[str]:
-    """Returns the flag that leaves sinusoids out, as the training in ``out`` does or, without one, the recipe."""
-    from .checkpoint import load_last
-
-    if (state := load_last(out)) is None:
-        return recipe.sinusoids(attention, flags)
-    return [NO_SINUSOIDS] if section(state, "model").get("no_token_positional_embeddings") else []
 
 
 def _learned_positions(beginning) -> dict[str, str]:

@@ -14,6 +14,8 @@ from ..memories.start import reset_parts
 from ..options import OPTIONS, SiteOptions
 from .memory_attention import MemoryAttention
 
+_BOTH_WAYS = "contradicts passes = 'both-ways', which goes through one whole input; expected None"
+
 
 class FastWeightAttention(MemoryAttention):
     """Attends with a memory of fixed size instead of all earlier keys and values.
@@ -104,9 +106,7 @@ class FastWeightAttention(MemoryAttention):
                 attention takes no source or no state.
         """
         if self.has_both_ways and state is not None:
-            raise ValueError(
-                "state contradicts passes = 'both-ways', which goes through one whole input; expected None"
-            )
+            raise ValueError(f"state {_BOTH_WAYS}")
         x, written = self.checked_inputs(x, source, key_padding_mask)
         if source is not None and (source.shape[1] or self.has_both_ways):  # an empty one is that of `read`
             _refuse_source(self.options, "source")
@@ -150,7 +150,7 @@ class FastWeightAttention(MemoryAttention):
 def _refuse_source(options: SiteOptions, what: str) -> None:
     """Raises ValueError if attention with these options, which is self-attention alone, gets a source."""
     if options.passes == "both-ways":
-        raise ValueError(f"{what} contradicts passes = 'both-ways', which goes through one whole input; expected None")
+        raise ValueError(f"{what} {_BOTH_WAYS}")
     if options.conv_size is not None:
         raise ValueError(f"{what} contradicts conv_size = {options.conv_size}, for self-attention alone; expected None")
 

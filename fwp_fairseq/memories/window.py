@@ -20,12 +20,12 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from .. import ops
-from ..numerics import is_known, state_type, without_autocast
+from ..numerics import state_type, without_autocast
 from ..ops import state as states
 from ..ops import window as operator
 from ..ops.call import FastWeights
 from ..option import Contradiction, Option, Options
-from ..pads import order_behind, ordered
+from ..pads import may_be_read, order_behind, ordered
 from .features import Features
 from .memory import Held, Memory, Parts, Sizes
 from .window_cache import WindowCache
@@ -245,5 +245,5 @@ def _with_ones(v: Tensor) -> Tensor:
 
 
 def _is_without_pads(mask: Tensor | None) -> bool:
-    """Returns True if a mask has no padding; False if checking would wait for a GPU or break a traced graph."""
-    return mask is None or (mask.device.type == "cpu" and is_known(mask) and not mask.any())
+    """Returns True if a mask has no padding; False if it may not be read."""
+    return mask is None or (may_be_read(mask) and not mask.any())
