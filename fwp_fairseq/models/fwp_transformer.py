@@ -17,6 +17,7 @@ from ..config import check_flags
 from ..modules import SiteAttention
 from ..modules import incremental_state as states
 from ..modules.attention_plans import without_plans
+from ..pads import may_be_read
 from . import attention_flags
 from .flat_options import FwpTransformerConfig, nested
 from .lengths import measure_lengths_before_training
@@ -192,8 +193,9 @@ class FwpDecoder(TransformerDecoderBase):
                 encoder_out = _of_each_row(encoder_out, rows[0].flatten())
             else:
                 states.hand_rows(incremental_state, rows[0])
-        # Unless this is set, fairseq asks the device whether there is padding; if it is set, padding is always masked.
-        self.cross_self_attention = self._writes_source or incremental_state is not None
+        # Unless this is set, fairseq reads whether there is padding; if it is set, padding is always masked.
+        in_step = incremental_state is not None
+        self.cross_self_attention = self._writes_source or (in_step and not may_be_read(prev_output_tokens))
         return super().extract_features(prev_output_tokens, encoder_out, incremental_state, *args, **kwargs)
 
     def buffered_future_mask(self, tensor: Tensor) -> Tensor | None:
