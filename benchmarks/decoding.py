@@ -27,6 +27,8 @@ _CHANGED = {
     "hybrid-int8": quantize_,
     "hybrid-window": pack_,
     "hybrid-int8-window": quantize_,
+    "passages-packed": pack_,
+    "passages-window": pack_,
 }
 _FEW = ("dpfp,d-dot=256", "dpfp,d-dot=256,update-rule=delta")
 CASES = {

@@ -2,9 +2,9 @@
 
 Four documents are decoded with beam 4 at every length, so that the memory of each hypothesis becomes visible; their
 sources are as long as the outputs, or those of sentences. Beside our models in float32 stand the hybrid with packed
-weights, as `fwp translate` has them, and in int8, both also with a window of 64 positions of the source, and fairseq's
-Transformer in CTranslate2. On a GPU 8 and 64 documents are decoded by the base model, in float16. All else is as in
-:mod:`benchmarks.decoding`.
+weights, as `fwp translate` has them, and in int8, both also with a window of 64 positions of the source; the model of
+`fwp train --passage`; and fairseq's Transformer in CTranslate2. On a GPU 8 and 64 documents are decoded by the base
+model, in float16. All else is as in :mod:`benchmarks.decoding`.
 """
 
 import sys

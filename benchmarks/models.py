@@ -13,7 +13,8 @@ from fairseq.tasks.translation import TranslationTask
 from fairseq.utils import move_to_cuda
 
 import fwp_fairseq.models.architectures  # noqa: F401  (registers the names)
-from fwp_fairseq.kinds import HYBRID, Attention
+from fwp_fairseq.cli.recipe import NO_SINUSOIDS
+from fwp_fairseq.kinds import HYBRID, PASSAGES, Attention
 from fwp_fairseq.options import TRANSLATION_SITES, SiteOptions
 
 from . import corpus
@@ -49,10 +50,17 @@ ATTENTION = (
     "t2r,d-dot=128",
     "hybrid",
 )
-# Rows that only decode: fairseq's transformer in another engine (benchmarks/ctranslate2_engine.py), and the hybrid with
-# the weights of its large linear layers laid out once, or in eight bits, with and without a window of the source.
+# Rows with a kind of attention for each site; their names begin the names of rows that only decode.
+_MIXED = {"hybrid": HYBRID, "passages": PASSAGES}
+# Rows that only decode: fairseq's transformer in another engine (benchmarks/ctranslate2_engine.py); the hybrid with the
+# weights of its large linear layers laid out once, or in eight bits, with and without a window of the source; and the
+# model that `fwp train --passage` makes.
 _ENGINES = {"ctranslate2": "ctranslate2 float32", "ctranslate2-int8": "ctranslate2 int8"}
-DECODERS = ("hybrid-packed", "hybrid-int8", "hybrid-window", "hybrid-int8-window", *_ENGINES)
+DECODERS = (
+    *("hybrid-packed", "hybrid-int8", "hybrid-window", "hybrid-int8-window"),
+    *("passages", "passages-packed", "passages-window"),
+    *_ENGINES,
+)
 _COMMON = [
     *("placeholder", "--task", "translation", "--source-lang", "en", "--target-lang", "de", "--share-all-embeddings"),
     *("--max-source-positions", 2048, "--max-target-positions", 2048, "--distributed-world-size", 1),
@@ -85,8 +93,8 @@ class ModelCase:
 
 def _kinds(row: str) -> dict[str, str]:
     """Returns the kind of each site."""
-    if row.startswith("hybrid"):
-        return HYBRID
+    if mixed := _MIXED.get(row.partition("-")[0]):
+        return mixed
     return dict.fromkeys(TRANSLATION_SITES, "softmax" if row in _ENGINES else row.partition(" ")[0])
 
 
@@ -142,7 +150,8 @@ def configuration(size: str, row: str, *more: object):
     architecture, flags, d_key, _ = SIZES[size]
     attention = attention_flags(row, d_key)
     arch = f"fwp_{architecture}" if attention else architecture
-    return parsed("translation", *_COMMON, *flags, "--arch", arch, *attention, *more)
+    positions = [NO_SINUSOIDS] if _kinds(row) == PASSAGES else []
+    return parsed("translation", *_COMMON, *flags, "--arch", arch, *attention, *positions, *more)
 
 
 def build_task(case: ModelCase) -> TranslationTask:

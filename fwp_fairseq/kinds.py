@@ -49,6 +49,12 @@ KINDS: dict[str, Kind] = {
 
 # The attention of each site of the architectures ``..._hybrid``; docs/results.md says how well they translate.
 HYBRID = {"encoder": "delta,passes=both-ways", "decoder": "delta", "cross": "softmax"}
+# The hybrid that translated passages best; docs/documents_results.md says how well. It did so without sinusoids.
+PASSAGES = {
+    "encoder": "gated-delta,passes=both-ways,conv-size=4",
+    "decoder": "gated-delta,conv-size=4",
+    "cross": "softmax-rotary",
+}
 
 
 def known_kind(name: str) -> Kind:

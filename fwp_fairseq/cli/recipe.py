@@ -4,7 +4,7 @@ import argparse
 from dataclasses import dataclass
 from functools import cached_property
 
-from ..kinds import hyphens
+from ..kinds import PASSAGES, hyphens
 from .corpus import LARGE
 
 SETTINGS = [
@@ -19,12 +19,6 @@ _EPOCHS, _FEWEST_UPDATES, _MOST_UPDATES = 12, 1000, 100_000
 _FURTHER = 4  # a training that goes on from a checkpoint takes a quarter of the epochs, a third of the learning rate
 _FEW_EPOCHS, _VALIDATIONS = 5, 8  # a training of so few epochs is validated within them, so many times in all
 _FEW = 100_000  # words, of which a model without much dropout learns the sentences by heart
-# The attention that translated passages best; it did so without sinusoids.
-_FOR_PASSAGES = {
-    "--fwp-encoder": "gated-delta,passes=both-ways,conv-size=4",
-    "--fwp-decoder": "gated-delta,conv-size=4",
-    "--fwp-cross": "softmax-rotary",
-}
 NO_SINUSOIDS = "--no-token-positional-embeddings"
 _LONGEST = 2048  # tokens of a line to train on: attention between the languages takes memory of the square of it
 
@@ -106,7 +100,7 @@ class Recipe:
     def attention(self, arch: str | None, flags: list[str]) -> dict[str, str]:
         """Returns the flags of attention that fit passages, unless the user or a checkpoint chooses the attention."""
         chosen = arch or self.further or any(flag.startswith("--fwp-") for flag in flags)
-        return _FOR_PASSAGES if self.passages and not chosen else {}
+        return {f"--fwp-{site}": kind for site, kind in PASSAGES.items() if self.passages and not chosen}
 
     def sinusoids(self, attention: dict[str, str], flags: list[str]) -> list[str]:
         """Returns the flag that leaves sinusoids out with the attention of passages, unless the user chooses positions.

@@ -92,20 +92,25 @@ def _speed_and_memory(unit: str) -> dict[str, Callable[[dict], object]]:
     }
 
 
+def _is_mixed(record: dict) -> bool:
+    """Tells whether the sites of a record's model have different kinds of attention."""
+    return record["attention"].startswith(("hybrid", "passages"))
+
+
 def _model(r: dict) -> tuple:
     return (
         r["where"], -r["threads"], ("mini", "small", "tiny", "base", "big").index(r["size"]), r["data"].isdigit(),
         r["data"], r["max_tokens"], r["update_rule"] or "", r["feature_map"] != "softmax",
-        r["attention"] * r["attention"].startswith("hybrid"), r["backend"] or "", r["feature_map"], r["d_dot"] or 0,
+        r["attention"] * _is_mixed(r), r["backend"] or "", r["feature_map"], r["d_dot"] or 0,
     )  # fmt: skip
 
 
 # What the words of an attention in records are in tables.
-_WORDS = {"packed": "prepacked", "window": "source window"}
+_WORDS = {"packed": "prepacked", "window": "source window", "passages": "hybrid for passages"}
 
 
 def _attention(record: dict) -> str:
-    if record["attention"].startswith("hybrid"):
+    if _is_mixed(record):
         return ", ".join(_WORDS.get(word, word) for word in record["attention"].split("-"))
     engine = {None: "", "auto": "", "chunked": ", PyTorch"}.get(record["backend"], f", {record['backend']}")
     return record["feature_map"] + engine

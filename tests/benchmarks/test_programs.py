@@ -158,10 +158,11 @@ def test_a_profile_of_training(data, monkeypatch, tmp_path, capsys):
     assert f"attention {found[1]['attention_seconds'] * 1e3:.2f} ms" in capsys.readouterr().out
 
 
-def test_decoding_over_the_length(data, monkeypatch, tmp_path):
+@pytest.mark.parametrize("row", ("hybrid", "passages-packed"))
+def test_decoding_over_the_length(row, data, monkeypatch, tmp_path):
     line = command("docs/performance.md", "python -m benchmarks.decoding_length")
-    status, found = run(decoding_length, line, "hybrid", monkeypatch, tmp_path)
-    assert status == 0 and [record["attention"] for record in found] == ["softmax", "hybrid"]
+    status, found = run(decoding_length, line, row, monkeypatch, tmp_path)
+    assert status == 0 and [record["attention"] for record in found] == ["softmax", row]
     assert {record["table"] for record in found} == {"decoding-length"}
 
 
