@@ -10,7 +10,7 @@ import sys
 
 import torch
 
-from fwp_fairseq.modules.cross_attention import narrow_
+from fwp_fairseq.modules.cross_attention import set_source_window_
 from fwp_fairseq.modules.int8 import quantize_
 from fwp_fairseq.modules.packed import pack_
 
@@ -58,7 +58,7 @@ def searching(task, case: ModelCase, row: str, model, window: int = _SOURCE_WIND
     cfg.generation.beam = BEAM
     model.prepare_for_inference_(cfg)
     if row.endswith("-window"):
-        narrow_(model, window)
+        set_source_window_(model, window)
     if row in _CHANGED and next(model.parameters()).dtype == torch.float32:  # the gate's exact model is wider
         _CHANGED[row](model)
     generator = task.build_generator([model], cfg.generation)

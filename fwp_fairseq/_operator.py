@@ -20,7 +20,7 @@ from ._constant import constant
 logger = logging.getLogger(__name__)
 
 _STATUS = _extension.status()
-LIBRARY = _STATUS.cpu  # True if the compiled library is loaded; its CPU part defines every operator
+HAS_LIBRARY = _STATUS.cpu  # True if the compiled library is loaded; its CPU part defines every operator
 UP_TO_SINGLE = (torch.float16, torch.bfloat16, torch.float32)
 FLOATING = (*UP_TO_SINGLE, torch.float64)
 
@@ -115,7 +115,7 @@ class Kernel:
         self._function: type[torch.autograd.Function] | None = None
         self.name, self.types, self.results = name, {"cpu": types, "cuda": cuda_types}, results
         self.cuda_refusal, self.sizes = cuda_refusal, sizes
-        if not LIBRARY:
+        if not HAS_LIBRARY:
             return
         torch.library.register_fake(f"fwp::{name}", fake)
         if differentiate is None:
@@ -149,7 +149,7 @@ class Kernel:
 
         Without :attr:`sizes`, these are the reasons against tensors of this dtype and device, of any size.
         """
-        if not LIBRARY:
+        if not HAS_LIBRARY:
             return [_STATUS.reasons["cpu"]]
         reasons, device = _transforms(), like.device.type
         types = self.types.get(device, ())

@@ -55,7 +55,7 @@ def common_options(cfg) -> dict[str, str | int]:
     return {name: value for name, value in values.items() if value is not None}
 
 
-def site_attention(cfg, site: str) -> Attention:
+def attention_of_flags(cfg, site: str) -> Attention:
     """Parses the flag of a site; ValueError, which names the flag, if it is not valid."""
     text = getattr(cfg, f"fwp_{site}", None)
     try:
@@ -66,7 +66,7 @@ def site_attention(cfg, site: str) -> Attention:
 
 def _options(cfg, site: str) -> SiteOptions:
     common = {name: x for name, x in common_options(cfg).items() if site in OPTIONS[name].sites}
-    return site_attention(cfg, site).options(common)
+    return attention_of_flags(cfg, site).options(common)
 
 
 def with_common(cfg, site: str, attention: Attention) -> Attention:
@@ -102,7 +102,7 @@ def site_options(cfg) -> dict[str, SiteOptions]:
 
 def _phrase(cfg, site: str, name: str, value) -> str:
     """Returns an option as it is written: after the kind, or in the flag that sets it."""
-    attention, option = site_attention(cfg, site), hyphens(name)
+    attention, option = attention_of_flags(cfg, site), hyphens(name)
     if attention.kind is not None and OPTIONS[name].per_site:
         return f"{option}={value}"
     own = name in attention.changes or not OPTIONS[name].is_common
@@ -110,11 +110,11 @@ def _phrase(cfg, site: str, name: str, value) -> str:
 
 
 def _refusal(cfg, site: str, message: str) -> ValueError:
-    attention = site_attention(cfg, site)
+    attention = attention_of_flags(cfg, site)
     return ValueError(message if attention.kind is None else f"--fwp-{site} {attention}: {message}")
 
 
-def site_config(cfg, site: str, d_key: int) -> SiteOptions:
+def options_of_site(cfg, site: str, d_key: int) -> SiteOptions:
     """Resolves the options of one site (``encoder``, ``decoder`` or ``cross``).
 
     They are those of the kind that the site's flag names, or without a kind the flags for all sites. The options that
@@ -128,7 +128,7 @@ def site_config(cfg, site: str, d_key: int) -> SiteOptions:
         ValueError: an option cannot have its value, the feature map cannot have its width, or flags contradict each
             other; the message names the flags.
     """
-    options, attention = _options(cfg, site), site_attention(cfg, site)
+    options, attention = _options(cfg, site), attention_of_flags(cfg, site)
     for name, option in OPTIONS.items():  # fairseq's parser has checked the values, except those of --model-overrides
         value = getattr(options, name)
         if name == "feature_map" and value in FEATURE_MAPS:  # also the identity, which no flag names
@@ -177,11 +177,11 @@ def check_flags(cfg) -> None:
         if value == option.default or any(getattr(sites[site], name) == value for site in users):
             continue
         flag = f"--fwp-{hyphens(name)} {value}"
-        with_kind = [f"--fwp-{s} {a}" for s in sites if (a := site_attention(cfg, s)).kind is not None]
+        with_kind = [f"--fwp-{s} {a}" for s in sites if (a := attention_of_flags(cfg, s)).kind is not None]
         if not users:
             maps = [] if len(with_kind) == len(sites) else ["--fwp-feature-map softmax"]
             raise ValueError(_softmax_conflict(flag, ", ".join([*maps, *with_kind])))
-        others = [f"--fwp-{site} {site_attention(cfg, site)}" for site in users]
+        others = [f"--fwp-{site} {attention_of_flags(cfg, site)}" for site in users]
         raise ValueError(
             f"{flag} has no effect, because no site takes it ({', '.join(others)}); expected no such flag, or the "
             f"option after the kind: {others[0]},{hyphens(name)}={value}"

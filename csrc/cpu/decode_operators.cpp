@@ -47,7 +47,7 @@ template <class Describe> auto with_tables(const Block& block, const Describe& d
   };
 }
 
-struct Decoding {
+struct CpuDecoding {
   template <class Describe>
   static void decode(const Block& block, bool writes, const Tensor& q, const Describe& describe) {
     with_call<DecodeCall>(block.op, "q", q, with_tables(block, describe), [&](const auto& c, auto number) {
@@ -86,8 +86,8 @@ struct Decoding {
 }  // namespace
 
 TORCH_LIBRARY_IMPL(fwp, CPU, m) {
-  m.impl("decode", &decode<Decoding>);
-  m.impl("fold", &fold<Decoding>);
+  m.impl("decode", &decode<CpuDecoding>);
+  m.impl("fold", &fold<CpuDecoding>);
 }
 
 }  // namespace fwp

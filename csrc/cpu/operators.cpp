@@ -13,7 +13,7 @@
 namespace fwp {
 namespace {
 
-struct Operators {
+struct CpuRules {
   template <class Describe>
   static void forward(const Problem& p, const Tensor& q, const Tensor& v, const Describe& describe) {
     check_is(p.op, "v", v, q.scalar_type());
@@ -44,8 +44,8 @@ void choose_cpu_capability(std::string name) { choose_capability(name); }
 }  // namespace
 
 TORCH_LIBRARY_IMPL(fwp, CPU, m) {
-  m.impl("fast_weights", &fast_weights<Operators>);
-  m.impl("fast_weights_backward", &fast_weights_backward<Operators>);
+  m.impl("fast_weights", &fast_weights<CpuRules>);
+  m.impl("fast_weights_backward", &fast_weights_backward<CpuRules>);
 }
 TORCH_LIBRARY_IMPL(fwp, CompositeExplicitAutograd, m) {
   m.impl("rules", &rules);

@@ -12,16 +12,16 @@ namespace {
 
 template <class T, Map M, bool Rms> struct UnitRow {
   static constexpr idx lanes = width<T>;
-  using Phi = Function<M>;
+  using Elementwise = Function<M>;
   static constexpr bool changes = M != Map::identity;
 
   static FWP_INLINE void features(const T* x, idx n, T* phi) {
     idx i = 0;
-    for (; i + lanes <= n; i += lanes) store<T>(phi + i, Phi::template value<OfVectors<T>>(load(x + i)));
+    for (; i + lanes <= n; i += lanes) store<T>(phi + i, Elementwise::template value<OfVectors<T>>(load(x + i)));
     if (i == n) return;
     T row[lanes] = {};
     for (idx j = i; j < n; ++j) row[j - i] = x[j];
-    store<T>(row, Phi::template value<OfVectors<T>>(load(row)));
+    store<T>(row, Elementwise::template value<OfVectors<T>>(load(row)));
     for (idx j = i; j < n; ++j) phi[j] = row[j - i];
   }
   // The factor of the sum of squares under the root: 1/n for a mean, 1 for a norm.
@@ -46,7 +46,7 @@ template <class T, Map M, bool Rms> struct UnitRow {
     idx i = 0;
     for (; i + lanes <= n; i += lanes) {
       const Vec<T> f = load(phi + i), g = load(dy + i) * splat(factor) - f * splat(along);
-      store<T>(dx + i, Phi::template back<OfVectors<T>>(g, f));
+      store<T>(dx + i, Elementwise::template back<OfVectors<T>>(g, f));
     }
     if (i == n) return;
     T f[lanes] = {}, g[lanes] = {};
@@ -54,7 +54,7 @@ template <class T, Map M, bool Rms> struct UnitRow {
       f[j - i] = phi[j];
       g[j - i] = dy[j] * factor - phi[j] * along;
     }
-    store<T>(g, Phi::template back<OfVectors<T>>(load(g), load(f)));
+    store<T>(g, Elementwise::template back<OfVectors<T>>(load(g), load(f)));
     for (idx j = i; j < n; ++j) dx[j] = g[j - i];
   }
 };

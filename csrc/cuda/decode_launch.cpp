@@ -10,7 +10,7 @@
 namespace fwp::gpu {
 namespace {
 
-struct Decoding {
+struct CudaDecoding {
   template <class Describe> static void decode(const Block& block, bool, const Tensor& q, const Describe& describe) {
     run(block, q, start_decode, describe);
   }
@@ -47,8 +47,8 @@ TORCH_LIBRARY_FRAGMENT(fwp, m) {
   m.def("cuda_decode_refusal(int device, int d_key, int d_dot, int longest) -> str", &cuda_decode_refusal);
 }
 TORCH_LIBRARY_IMPL(fwp, CUDA, m) {
-  m.impl("decode", &fwp::decode<Decoding>);
-  m.impl("fold", &fwp::fold<Decoding>);
+  m.impl("decode", &fwp::decode<CudaDecoding>);
+  m.impl("fold", &fwp::fold<CudaDecoding>);
 }
 
 }  // namespace fwp::gpu

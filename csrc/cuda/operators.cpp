@@ -30,7 +30,7 @@ bool short_serves(const Call& c) {
          results && bytes_of_short(c) <= most_bytes;
 }
 
-struct Operators {
+struct CudaRules {
   template <class Describe>
   static void run(const Problem& p, const Tensor& q, const Tensor& v, const Describe& describe, bool backward) {
     const c10::cuda::CUDAGuard guard(q.device());
@@ -106,8 +106,8 @@ TORCH_LIBRARY_FRAGMENT(fwp, m) {
   m.def("cuda_refusal(int device, str rule, int d_key, int d_dot) -> str", &cuda_refusal);
 }
 TORCH_LIBRARY_IMPL(fwp, CUDA, m) {
-  m.impl("fast_weights", &fwp::fast_weights<Operators>);
-  m.impl("fast_weights_backward", &fwp::fast_weights_backward<Operators>);
+  m.impl("fast_weights", &fwp::fast_weights<CudaRules>);
+  m.impl("fast_weights_backward", &fwp::fast_weights_backward<CudaRules>);
 }
 
 }  // namespace fwp::gpu

@@ -76,7 +76,7 @@ def attention_of(values: dict) -> dict[str, tuple]:
 
     Raises ValueError for options that contradict each other.
     """
-    from ..config import absent_sites, site_config
+    from ..config import absent_sites, options_of_site
     from ..kinds import Attention
     from ..options import SITES
 
@@ -85,7 +85,7 @@ def attention_of(values: dict) -> dict[str, tuple]:
     for site in [site for site in SITES if site not in absent_sites(options)]:
         side = "encoder" if site == "encoder" else "decoder"
         d_key = values[f"{side}_embed_dim"] // values[f"{side}_attention_heads"]
-        config = site_config(options, site, d_key)
+        config = options_of_site(options, site, d_key)
         attention[site] = Attention.of(config), None if config.is_softmax else config.width(d_key)
     return attention
 

@@ -141,7 +141,7 @@ def _attention_flags(before: dict, defaults: dict, args) -> dict:
     A flag for all sites replaces the same option of single sites, and a feature map for all sites replaces all of their
     options. Options of a site without a kind change what the checkpoint has there.
     """
-    from ..config import site_attention, with_common
+    from ..config import attention_of_flags, with_common
 
     chosen_flags = {name: archs.enum_value(value) for name, value in vars(args).items() if name.startswith("fwp_")}
     chosen_flags = {name: value for name, value in chosen_flags.items() if value is not None}
@@ -151,11 +151,11 @@ def _attention_flags(before: dict, defaults: dict, args) -> dict:
     kept = {} if args.reset else {name: value for name, value in before.items() if value is not None}
     flags, cfg = defaults | kept | chosen_flags, argparse.Namespace(**chosen_flags)
     for site in SITES:
-        name, chosen = f"fwp_{site}", site_attention(cfg, site)
+        name, chosen = f"fwp_{site}", attention_of_flags(cfg, site)
         if "fwp_feature_map" in chosen_flags:
             flags[name] = chosen_flags.get(name)
         elif name in kept and chosen.kind is None:
-            was = site_attention(argparse.Namespace(**kept), site)
+            was = attention_of_flags(argparse.Namespace(**kept), site)
             flags[name] = str(with_common(cfg, site, was).changed(chosen.changes)) or None
     return {name: flags[name] for name in defaults}
 

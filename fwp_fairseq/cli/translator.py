@@ -140,10 +140,10 @@ class Translator:
                 setattr(side, limit, sys.maxsize if positions is None else positions.max_positions)
 
     def _narrow(self, size: int) -> None:
-        from ..modules.cross_attention import narrow_
+        from ..modules.cross_attention import set_source_window_
 
         try:
-            narrow_(self.model, size)
+            set_source_window_(self.model, size)
         except ValueError as error:
             raise CommandError(f"--source-window {size}: {error}") from None
 

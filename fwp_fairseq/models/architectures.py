@@ -3,7 +3,7 @@
 from fairseq.models import ARCH_CONFIG_REGISTRY, register_model_architecture
 from fairseq.models.transformer import transformer_legacy as vanilla
 
-from ..config import absent_sites, site_attention, with_common
+from ..config import absent_sites, attention_of_flags, with_common
 from ..kinds import HYBRID, Attention
 from ..options import TRANSLATION_SITES
 from .fwp_transformer import FwpTransformer  # noqa: F401  (registers the model)
@@ -23,7 +23,7 @@ def fill_sites(args, sites: dict[str, str]) -> None:
     if hasattr(args, "fwp_feature_map"):
         return
     for site, text in sites.items():
-        own = site_attention(args, site)
+        own = attention_of_flags(args, site)
         if site not in absent_sites(args) and own.kind is None:
             attention = with_common(args, site, Attention.parse(text)).changed(own.changes)
             setattr(args, f"fwp_{site}", str(attention))

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from ..config import check_flags
 from ..modules import SiteAttention
 from ..modules import incremental_state as states
-from ..modules.attention_plans import without_plans
+from ..modules.cudnn_attention import without_cudnn_attention
 from ..pads import may_be_read
 from . import attention_flags
 from .flat_options import FwpTransformerConfig, nested
@@ -43,7 +43,7 @@ class FwpEncoderLayer(TransformerEncoderLayerBase):
                 self._parameters.pop(name, None)
 
     def forward(self, *args, **kwargs):
-        with without_plans(self.training):
+        with without_cudnn_attention(self.training):
             return super().forward(*args, **kwargs)
 
     @staticmethod
@@ -84,7 +84,7 @@ class FwpDecoderLayer(TransformerDecoderLayerBase):
         if getattr(self.encoder_attn, "positions", None) is not None:
             self.encoder_attn.target_pads = kwargs.get("self_attn_padding_mask")
         if not names:
-            with without_plans(self.training):
+            with without_cudnn_attention(self.training):
                 return super().forward(x, *args, **kwargs)
         before, state = self.self_attn.State(*(kwargs.pop(name) for name in names)), {}
         self.self_attn.store_state(state, before)
@@ -192,7 +192,7 @@ class FwpDecoder(TransformerDecoderBase):
             if incremental_state is None or self._writes_source:
                 encoder_out = _of_each_row(encoder_out, rows[0].flatten())
             else:
-                states.hand_rows(incremental_state, rows[0])
+                states.set_source_rows(incremental_state, rows[0])
         # Unless this is set, fairseq reads whether there is padding; if it is set, padding is always masked.
         in_step = incremental_state is not None
         self.cross_self_attention = self._writes_source or (in_step and not may_be_read(prev_output_tokens))

@@ -3,7 +3,7 @@
 from fairseq.models.transformer import TransformerConfig
 from torch import nn
 
-from ..config import site_config
+from ..config import options_of_site
 from ..kinds import hyphens
 from ..modules import CrossAttention, SelfAttention, SiteAttention
 from ..options import OPTIONS
@@ -35,7 +35,7 @@ def build_attention(
     side = "encoder" if site == "encoder" else "decoder"
     heads = getattr(cfg, side).attention_heads
     refuse_heads(side, embed_dim, heads)
-    options = site_config(cfg, site, embed_dim // heads)
+    options = options_of_site(cfg, site, embed_dim // heads)
     source_dim = cfg.encoder.embed_dim if site == "cross" else None
     common = {
         "options": options, "dropout": cfg.attention_dropout, "q_noise": layer.quant_noise,

@@ -56,7 +56,7 @@ class CrossAttention(FairseqAttention, MultiheadAttention):
     def attend(self, call: AttentionCall) -> tuple[Tensor, Tensor | None]:
         query, key, incremental_state = call.query, call.key, call.incremental_state
         saved = states.load(self, incremental_state)
-        source, rows = saved.get("source"), states.handed_rows(incremental_state)
+        source, rows = saved.get("source"), states.source_rows(incremental_state)
         angle, saved = self._query_angles(query, saved)
         if source is None and not (call.static_kv and incremental_state is not None and self._can_share(call)):
             if rows is not None and (self.positions is not None or not saved):
@@ -172,7 +172,7 @@ def _shown(weights: Tensor, call: AttentionCall) -> Tensor | None:
     return call.shown(weights.unflatten(2, (-1, len(call.query))).transpose(0, 1).flatten(1, 2))
 
 
-def narrow_(model: nn.Module, size: int) -> None:
+def set_source_window_(model: nn.Module, size: int) -> None:
     """Gives the softmax cross-attention of a model a source window of ``size`` positions.
 
     Call it before the model is prepared for decoding. Raises ValueError if there is no such attention.

@@ -66,8 +66,8 @@ class FairseqAttention(FairseqIncrementalState):
         Args:
             query: (T, B, embed_dim).
             key: (S, B, source_dim), the input of keys and values; cross-attention needs it only until it is written.
-                If :func:`.incremental_state.hand_rows` was called before decoding, it contains each source once, (S,
-                N, source_dim).
+                If :func:`.incremental_state.set_source_rows` was called before decoding, it contains each source
+                once, (S, N, source_dim).
             value: ignored; values are projected from ``key``.
             key_padding_mask: (B, S), True at padding.
             incremental_state: the dict in which fairseq keeps the decoding state; None outside decoding.

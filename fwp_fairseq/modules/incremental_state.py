@@ -45,7 +45,7 @@ def _reordered(x: Entry, order: Tensor) -> Entry:
     return x
 
 
-def hand_rows(incremental_state: dict, rows: Tensor) -> None:
+def set_source_rows(incremental_state: dict, rows: Tensor) -> None:
     """Tells cross-attention which source each row (hypothesis) reads, before it writes the sources.
 
     Args:
@@ -55,6 +55,6 @@ def hand_rows(incremental_state: dict, rows: Tensor) -> None:
     incremental_state[_ROWS] = {_ROWS: rows}
 
 
-def handed_rows(incremental_state: dict | None) -> Tensor | None:
-    """Returns the argument of :func:`hand_rows`; None if it was not called, in which case row r reads source r."""
+def source_rows(incremental_state: dict | None) -> Tensor | None:
+    """Returns the argument of :func:`set_source_rows`; None if it was not called, so row r reads source r."""
     return (incremental_state or {}).get(_ROWS, {}).get(_ROWS)

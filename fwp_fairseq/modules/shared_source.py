@@ -26,7 +26,7 @@ class SharedSource:
         """Replaces row i by row order[i]; returns the indices of the sources that are kept, or None if all are.
 
         On a GPU the values of ``order`` are not read, because that would wait for the GPU. If each source has several
-        rows and ``order`` is as long as before, each row is assumed to stay with its source, as the call of
+        rows and ``order`` is as long as before, each row is assumed to stay with its source, as the caller of
         ``set_beam_size`` promises.
         """
         if self.beam == 1:

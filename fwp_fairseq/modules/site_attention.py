@@ -95,7 +95,7 @@ class SiteAttention(FairseqAttention, MemoryAttention):
             out = self._step(query, key, pads, saved, incremental_state)
         else:
             if not saved:
-                saved = {"held": self._write_source(key, pads, states.handed_rows(incremental_state))}
+                saved = {"held": self._write_source(key, pads, states.source_rows(incremental_state))}
                 states.store(self, incremental_state, saved)
             out = self.memory("read", saved["held"], self.queries(query))
         return self.output(out, query), call.shown(weights)

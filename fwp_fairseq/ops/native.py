@@ -1,8 +1,8 @@
-"""The compiled operators in ``csrc/``, which compute phi on the fly, apart from two maps on CUDA.
+"""The compiled operators in ``csrc/``, which compute phi on the fly.
 
 If the library loads, importing this module registers the fake kernels and the autograd formula of
 ``torch.ops.fwp.fast_weights`` and ``fast_weights_backward``. Only the inputs are saved for the backward pass, which
-recomputes phi and the Gram matrices.
+recomputes phi and the Gram matrices. On CUDA, PyTorch computes the maps favor and softmax_pair before the operator.
 """
 
 from dataclasses import replace
@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from .._constant import constant
-from .._operator import FLOATING, LIBRARY, UP_TO_SINGLE, Kernel, new_rows
+from .._operator import FLOATING, HAS_LIBRARY, UP_TO_SINGLE, Kernel, new_rows
 from ..numerics import state_type
 from .call import Call, FastWeights, Rule, without_pads
 
@@ -30,7 +30,7 @@ def _known() -> tuple[list[str], list[str]]:
 
 def unknown(rule: Rule, feature_map) -> list[str]:
     """Lists messages: one if the compiled library does not know the rule, and one if it does not know the map."""
-    if not LIBRARY:
+    if not HAS_LIBRARY:
         return []
     rules, maps = _known()
     reasons = [] if rule in rules else [f"the compiled library does not know the {rule} rule"]

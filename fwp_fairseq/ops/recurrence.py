@@ -30,7 +30,7 @@ from .._operator import InPyTorch, Kernel, Operator, new_rows
 from ..numerics import state_type, without_autocast
 from .checks import check_mask, check_shapes, check_tensor, fail
 
-GATES = 3  # u, i and o
+LSTM_GATES = 3  # u, i and o
 
 
 def recur(
@@ -95,7 +95,7 @@ def recur_lstm(
     Cost: 18 d^2 multiplications per position and head, one position after another. For the backward pass, ``native``
     keeps three matrices per head and, in addition to its inputs, 8 d numbers per position and head.
     """
-    _check("recur_lstm", GATES, z, k, v, beta, key_padding_mask, R, h=h, c=c)
+    _check("recur_lstm", LSTM_GATES, z, k, v, beta, key_padding_mask, R, h=h, c=c)
     return _run(_LSTM, backend, z, k, v, beta, key_padding_mask, R, h, c)
 
 
@@ -137,17 +137,17 @@ def _rnn_loop(z, k, v, beta, pads, R, y) -> tuple[Tensor, ...]:
 def _lstm_loop(z, k, v, beta, pads, R, h, c) -> tuple[Tensor, ...]:
     batch, _, heads, d = z.shape
     R = z.new_zeros(batch, heads, d, d) if R is None else R
-    h, c = (z.new_zeros(batch, heads // GATES, d) if x is None else x for x in (h, c))
+    h, c = (z.new_zeros(batch, heads // LSTM_GATES, d) if x is None else x for x in (h, c))
     outputs = []
     for t, (z_t, *written) in enumerate(positions(z, k, v, beta)):
         R = keep(pads, t, R, delta(R, *written))
-        u, i, o = (z_t + read(R, h.softmax(-1).repeat(1, GATES, 1))).chunk(GATES, 1)
+        u, i, o = (z_t + read(R, h.softmax(-1).repeat(1, LSTM_GATES, 1))).chunk(LSTM_GATES, 1)
         i = i.sigmoid()
         cell = i * u + (1 - i) * c
         out = o.sigmoid() * cell
         h, c = keep(pads, t, h, out), keep(pads, t, c, cell)
         outputs.append(out)
-    return torch.stack(outputs, 1) if outputs else z[:, :, : heads // GATES], R, h, c
+    return torch.stack(outputs, 1) if outputs else z[:, :, : heads // LSTM_GATES], R, h, c
 
 
 def positions(*rows: Tensor) -> Iterator[tuple[Tensor, ...]]:
@@ -215,6 +215,6 @@ _RNN = Operator("the recurrence", native=_kernel("recur", 1, 1, (True,)), refere
 # The backward pass needs the cells of the net, the values of every gate, and what was written to every gate's matrix.
 _LSTM = Operator(
     "the recurrence of the Delta LSTM",
-    native=_kernel("recur_lstm", GATES, 2, (False, True, True)),
+    native=_kernel("recur_lstm", LSTM_GATES, 2, (False, True, True)),
     reference=InPyTorch(_lstm_loop),
 )

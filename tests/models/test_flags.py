@@ -5,7 +5,7 @@ from dataclasses import fields
 import pytest
 import torch
 
-from fwp_fairseq.config import FastWeightConfig, site_config
+from fwp_fairseq.config import FastWeightConfig, options_of_site
 from fwp_fairseq.kinds import KINDS, Attention
 from fwp_fairseq.models.attention_flags import BUFFER
 from fwp_fairseq.models.fwp_language_model import FwpLanguageModelConfig
@@ -161,7 +161,7 @@ def test_sites_override_the_common_choice():
 def test_a_site_has_the_options_of_its_kind_whatever_the_flags_for_all_are(kind):
     site = next(site for site in reversed(SITES) if all(site in OPTIONS[name].sites for name in KINDS[kind].options))
     cfg = FastWeightConfig(fwp_feature_map="favor", fwp_qk_norm="l2", fwp_backend="chunked", **{f"fwp_{site}": kind})
-    assert site_config(cfg, site, 64) == SiteOptions(**KINDS[kind].options, backend="chunked")
+    assert options_of_site(cfg, site, 64) == SiteOptions(**KINDS[kind].options, backend="chunked")
 
 
 @pytest.mark.parametrize(

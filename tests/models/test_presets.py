@@ -3,7 +3,7 @@
 import pytest
 from fairseq.models import ARCH_CONFIG_REGISTRY
 
-from fwp_fairseq.config import absent_sites, check_flags, site_config
+from fwp_fairseq.config import absent_sites, check_flags, options_of_site
 from fwp_fairseq.options import SITES
 from tests.models.helpers import arguments
 
@@ -61,10 +61,10 @@ def test_one_flag_changes_the_map_of_a_preset(arch, flags, described):
     assert vars(args) == saved
     check_flags(args)
     sites = [site for site in SITES if site not in absent_sites(args)]
-    assert [site_config(args, site, 64).describe(64).removeprefix("feature-map=") for site in sites] == described
+    assert [options_of_site(args, site, 64).describe(64).removeprefix("feature-map=") for site in sites] == described
 
 
 def test_a_width_that_the_user_gave_does_not_give_way():
     args = arguments(big("performer"), fwp_feature_map="elu", fwp_d_dot=256)
     with pytest.raises(ValueError, match="--fwp-d-dot 256 does not fit --fwp-feature-map elu"):
-        site_config(args, "encoder", 64)
+        options_of_site(args, "encoder", 64)

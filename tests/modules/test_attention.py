@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from fwp_fairseq.memories.decay import Decay
-from fwp_fairseq.modules.incremental_state import hand_rows
+from fwp_fairseq.modules.incremental_state import set_source_rows
 from fwp_fairseq.ops import RULES
 from tests.modules.attention import HEADS, build, expected, ragged, random
 from tests.pairs import covering
@@ -126,7 +126,7 @@ def test_hypotheses_of_a_sentence_share_its_source(form):
     whole, _ = call(module, query, source[:, of], mask[of])
     projected = []
     module.k_proj.register_forward_hook(lambda _, inputs, __: projected.append(inputs[0].shape[1]))
-    hand_rows(state, of[:, None])
+    set_source_rows(state, of[:, None])
     out, _ = call(module, query[:1], source, mask, incremental_state=state)
     assert projected == [2]
     assert_close(out, whole[:1], "operator")

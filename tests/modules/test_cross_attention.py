@@ -7,7 +7,7 @@ import torch
 from fairseq.modules import MultiheadAttention
 
 from fwp_fairseq.modules.cross_attention import CrossAttention
-from fwp_fairseq.modules.incremental_state import hand_rows
+from fwp_fairseq.modules.incremental_state import set_source_rows
 
 EMBED, HEADS, SOURCE_DIM = 16, 4, 12
 
@@ -46,7 +46,7 @@ def told(state: dict, key: torch.Tensor, pads: torch.Tensor | None, beam: int | 
     """Returns what an encoder's output has of rows in pairs: each source once, if their sources are told."""
     if beam is None:
         return key, pads
-    hand_rows(state, torch.arange(3).repeat_interleave(2).view(-1, beam))
+    set_source_rows(state, torch.arange(3).repeat_interleave(2).view(-1, beam))
     return key[:, ::2], None if pads is None else pads[::2]
 
 
@@ -81,7 +81,7 @@ def test_a_source_is_kept_once_and_goes_with_its_last_row():
     ours, _ = _pair()
     key, pads = _sources(3, 4)
     state = {}
-    hand_rows(state, torch.tensor([[0] * 4, [1] * 4, [2] * 4]))
+    set_source_rows(state, torch.tensor([[0] * 4, [1] * 4, [2] * 4]))
     ours(torch.randn(1, 12, EMBED), key[:, ::4], None, pads[::4], incremental_state=state, static_kv=True)
     source = next(of["source"] for of in state.values() if "source" in of)
     assert source.keys.shape == (3, HEADS, EMBED // HEADS, 7) and source.beam == 4

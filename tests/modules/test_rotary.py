@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from fwp_fairseq.modules import CrossAttention, SelfAttention
-from fwp_fairseq.modules.incremental_state import hand_rows
+from fwp_fairseq.modules.incremental_state import set_source_rows
 from fwp_fairseq.options import SiteOptions
 from tests.modules.test_cross_attention import EMBED, HEADS, ORDERS, SOURCE_DIM, TOLD
 
@@ -174,7 +174,7 @@ def test_hypotheses_share_sources_with_positions(name, beam, with_grad, steps_of
             sources, source_pads = key[:, rows], pads[rows]
             if beam is not None:
                 sources, source_pads = key[:, ::2], pads[::2]
-                hand_rows(state, (rows // 2).view(-1, 1 if len(rows) % beam else beam))
+                set_source_rows(state, (rows // 2).view(-1, 1 if len(rows) % beam else beam))
             elif not with_grad:
                 sources, source_pads = key, pads  # which are read in the first step alone
             out, step_weights = attention(query, sources, sources, source_pads, incremental_state=state, static_kv=True)
@@ -200,7 +200,7 @@ def test_a_window_of_the_source_has_positions_of_the_whole_source(side, beam):
         query = torch.randn(1, 6, EMBED).double()
         handed = key[:, rows], pads[rows]
         if beam is not None:
-            hand_rows(state, rows.view(-1, beam))
+            set_source_rows(state, rows.view(-1, beam))
             handed = key, pads
         out, _ = attention(query, handed[0], None, handed[1], incremental_state=state, static_kv=True)
         source = next(x["source"] for x in state.values() if "source" in x)

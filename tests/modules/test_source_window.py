@@ -4,8 +4,8 @@ import pytest
 import torch
 from fairseq.sequence_generator import SequenceGeneratorWithAlignment
 
-from fwp_fairseq.modules.cross_attention import narrow_
-from fwp_fairseq.modules.incremental_state import hand_rows
+from fwp_fairseq.modules.cross_attention import set_source_window_
+from fwp_fairseq.modules.incremental_state import set_source_rows
 from tests.models.helpers import WORDS, sources
 from tests.models.test_shared_source import _check, _models, _translations
 from tests.modules.test_cross_attention import EMBED, HEADS, ORDERS, SOURCE_DIM, TOLD, _pair
@@ -66,7 +66,7 @@ def test_steps_read_what_is_defined(name, beam, side):
         source = key[:, rows]
         if beam is not None:
             source, given = key[:, ::2], None if side == "none" else pads[::2]
-            hand_rows(state, (rows // 2).view(-1, 1 if len(rows) % beam else beam))
+            set_source_rows(state, (rows // 2).view(-1, 1 if len(rows) % beam else beam))
         out, weights = attention(query, source, None, given, incremental_state=state, static_kv=True)
         torch.testing.assert_close(out, expected, rtol=0, atol=1e-12)
         assert weights is None
@@ -80,7 +80,7 @@ def test_sources_up_to_the_window_are_translated_as_without(left):
     """The sources have 7, 4, 1 and 6 tokens."""
     for size, whole in ((7, [0, 1, 2, 3]), (6, [1, 2, 3]), (4, [1, 2])):
         (model,), (stock,) = _models()
-        narrow_(model, size)
+        set_source_window_(model, size)
         found, expected = _translations([model], left), _translations([stock], left)
         _check([found[i] for i in whole], [expected[i] for i in whole])
 
@@ -90,7 +90,7 @@ def test_sources_up_to_the_window_are_translated_as_without(left):
 def test_alignments_are_of_the_whole_source(prepared):
     """Prepared for alignments or not, the window gives none: fairseq computes them in one more pass."""
     (model,), _ = _models()
-    narrow_(model, 3)
+    set_source_window_(model, 3)
     if prepared:
         model.make_generation_fast_(need_attn=True)
     src, lengths = sources([6, 4])

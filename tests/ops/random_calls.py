@@ -10,11 +10,11 @@ import hypothesis
 import torch
 from hypothesis import strategies as st
 
-from fwp_fairseq._operator import LIBRARY
+from fwp_fairseq._operator import HAS_LIBRARY
 from fwp_fairseq.ops.call import DECAYING, GATES, RULES
 
 SIZES = st.sampled_from([1, 2, 3, 5])
-MAPS = torch.ops.fwp.feature_maps() if LIBRARY else []
+MAPS = torch.ops.fwp.feature_maps() if HAS_LIBRARY else []
 BOTH = GATES["gated_delta"]
 # What fwp::fold takes of the arguments of fwp::decode.
 FOLD = ["keys", "written", "strengths", "ancestors", "rows", "W", "z", "count", "rule", "feature_map", "d_dot"]

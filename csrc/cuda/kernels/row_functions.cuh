@@ -29,7 +29,7 @@ struct SoftmaxPair {
 
 // y = phi(x) / l, l = |phi(x)| + eps, or sqrt(mean of phi(x)^2 + eps)
 template <Map M, bool Rms> struct UnitRow {
-  using Phi = Function<M>;
+  using Elementwise = Function<M>;
 
   const FunctionRow& row;
   const float share;  // factor of the sum of squares under the root
@@ -38,7 +38,7 @@ template <Map M, bool Rms> struct UnitRow {
   FWP_DEVICE explicit UnitRow(const FunctionRow& row)
       : row(row), share(Rms ? 1 / float(row.n) : 1.f), root(root_of()), factor(1 / (root + (Rms ? 0.f : row.eps))) {}
 
-  FWP_DEVICE float phi(int64_t i) const { return Phi::template value<OfFloats>(row.x[i]); }
+  FWP_DEVICE float phi(int64_t i) const { return Elementwise::template value<OfFloats>(row.x[i]); }
   FWP_DEVICE float root_of() const {
     return square_root(row.sum(row.n, [&](int64_t i) { return phi(i) * phi(i); }) * share + (Rms ? row.eps : 0.f));
   }
@@ -56,7 +56,7 @@ template <Map M, bool Rms> struct UnitRow {
     const float along = own.root == 0 ? 0.f : product * own.share * own.factor * own.factor / own.root;
     row.each(row.n, [&](int64_t i) {
       const float phi = own.phi(i);
-      row.result[i] = Phi::template back<OfFloats>(dy[i] * own.factor - phi * along, phi);
+      row.result[i] = Elementwise::template back<OfFloats>(dy[i] * own.factor - phi * along, phi);
     });
   }
 };

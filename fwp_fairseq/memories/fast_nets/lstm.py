@@ -9,7 +9,7 @@ from ...ops import recur_lstm, state
 from ..memory import Parts
 from .fast_net import FastNet, Run
 
-GATES = ("u", "i", "o")
+GATE_NAMES = ("u", "i", "o")
 
 
 @state.registered
@@ -45,7 +45,7 @@ class Lstm(FastNet):
 
     def further(self) -> dict[str, int]:
         widths = {}
-        for gate in GATES:
+        for gate in GATE_NAMES:
             if gate != "u":
                 widths |= {f"{part}_{gate}": self.d_key for part in ("q", "k", "v")} | {f"beta_{gate}": 1}
             widths |= {f"k_r{gate}": self.d_key, f"v_r{gate}": self.d_key, f"beta_r{gate}": 1}
@@ -57,7 +57,7 @@ class Lstm(FastNet):
 
     def advance(self, run: Run, parts: Parts, state: LstmState) -> tuple[Tensor, LstmState]:
         from_input, written = [], []
-        for gate, W in zip(GATES, state[:3], strict=True):
+        for gate, W in zip(GATE_NAMES, state[:3], strict=True):
             own = "" if gate == "u" else f"_{gate}"
             q, k, v, beta = (parts[f"{part}{own}"] for part in ("q", "k", "v", "beta"))
             z, W = self.recall(self.features, q, k, v, beta, W, run)
@@ -74,4 +74,4 @@ class Lstm(FastNet):
     @staticmethod
     def _of_all_gates(parts: Parts, part: str) -> Tensor:
         """Concatenates a part of the recurrent matrices over the gates, along the heads."""
-        return torch.cat([parts[f"{part}_r{gate}"] for gate in GATES], 2)
+        return torch.cat([parts[f"{part}_r{gate}"] for gate in GATE_NAMES], 2)

@@ -11,7 +11,7 @@ from torch.backends import cuda
 
 
 @contextmanager
-def without_plans(training: bool) -> Iterator[None]:
+def without_cudnn_attention(training: bool) -> Iterator[None]:
     """Returns a context in which PyTorch does not choose cuDNN's attention; it has no effect unless ``training``."""
     if not (training and cuda.cudnn_sdp_enabled()):
         yield
