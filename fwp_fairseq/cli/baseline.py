@@ -68,6 +68,6 @@ def caveat(updates: list[int], planned: int) -> str | None:
     else:
         made = f"The trainings made {' and '.join(format(made, ',') for made in updates)}"
     return (
-        f"{made} of the {planned:,} updates planned for so many words: this compares how fast they learn, not how good "
-        "they become."
+        f"{made} of the {planned:,} updates planned for a corpus of this size: this compares how fast they learn, "
+        "not how good they become."
     )

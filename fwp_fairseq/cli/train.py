@@ -333,7 +333,7 @@ def _say_plan(args, prepared: Prepared, recipe: Recipe, lengths, model: list[str
         positions = min(positions, lengths.max_source_positions)
     counts = {part: len(pairs) for part, pairs in corpus.pairs.items()}
     arch = args.arch or (model[1] if model else recipe.arch())
-    why = "that of --finetune-from" if model else "asked for" if args.arch else "for so many words"
+    why = "that of --finetune-from" if model else "asked for" if args.arch else "chosen for this number of words"
     say(
         f"\n  pairs     {counts['train']:,} to train on, {counts['valid']:,} to validate on, {counts['test']:,} to test"
         f"\n  words     {recipe.words:,} of {args.target} to train on\n  model     {arch} ({why})"

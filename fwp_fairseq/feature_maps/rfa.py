@@ -19,7 +19,7 @@ class Rfa(RandomFeatures):
     exp(-sigma^2) exp(sigma^2 cos(q, k)), the kernel of softmax attention over directions. The standard deviation of the
     estimate is at most 1 / sqrt(2m), for q and k of any length, and phi(x) always has length 1.
 
-    Features can be negative, and so can their products with the normaliser z, so a denominator can come close to 0
+    Features can be negative, and so can their products with the accumulator z, so a denominator can come close to 0
     where the kernel is small. It makes no sense to divide such features by their sum, so normalisers that do this are
     refused. For a vector of zeros, which has no direction, y = 0.
 

@@ -133,7 +133,7 @@ class FastWeightAttention(MemoryAttention):
         if self.causal:
             raise ValueError("read is for attention with causal=False; causal attention writes what it reads with")
         if self.has_both_ways:
-            raise ValueError("read is for attention with a state, which passes = 'both-ways' has not")
+            raise ValueError("read needs a state, and attention with passes = 'both-ways' has none")
         self.check_input("x", x, self.embed_dim)
         # This calls the module with an empty source, so that hooks that prepare its parameters run.
         nothing = x.new_empty(x.shape[0], 0, self.source_dim)

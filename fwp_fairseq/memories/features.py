@@ -50,11 +50,11 @@ class Features(nn.Module):
         return self(q, self.query_map or self.feature_map)
 
     def keys(self, k: Tensor) -> Tensor:
-        """Does for keys (B, L, H, d_key) what :meth:`queries` does for queries."""
+        """Does the same as :meth:`queries`, for keys (B, L, H, d_key)."""
         return self(k, self.feature_map)
 
     def forward(self, x: Tensor, phi: FeatureMap) -> Tensor:
-        """Does for queries or keys (B, L, H, d_key) with the map phi what :meth:`queries` does."""
+        """Applies the map phi to queries or keys (B, L, H, d_key), as :meth:`queries` does."""
         x = x.transpose(1, 2)
         if self.has_length_one:
             features = phi.of_length_one(x, EPS).transpose(1, 2)

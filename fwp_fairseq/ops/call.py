@@ -32,7 +32,7 @@ class FastWeights(NamedTuple):
 
     Attributes:
         W: ``(B, H, d_dot, d_value)``; ``W[b, h, i, j]`` is W[j, i] of the paper.
-        z: ``(B, H, d_dot)``, the normaliser, or None if the output is not normalised.
+        z: ``(B, H, d_dot)``, the accumulator, or None if the output is not normalised.
     """
 
     W: Tensor

@@ -19,7 +19,7 @@ Options, the same for all operators:
                         written first, and every query reads the final weights
     key_padding_mask    (B, S), bool, True at padding, on either side; a padded position writes nothing
     normalize_features  True: phi(q) and phi(k) are divided by their sum + eps (Schlag et al. 2021, Sec. 4.2)
-    normalize_output    True: outputs are divided by z_t . phi(q_t) + eps, where the normaliser z is the sum of phi(k)
+    normalize_output    True: outputs are divided by z_t . phi(q_t) + eps, where the accumulator z is the sum of phi(k)
     eps                 the constant added to every denominator (1e-6)
     initial_state       FastWeights, or a plain pair with None for an unused z; never modified
     return_state        True: the final state is returned; None: only if an initial state is given. For inputs as short
@@ -36,8 +36,8 @@ beyond, and for the delta rules a triangular system of the length of a chunk (se
 Zero denominators: a denominator can be exactly zero (if eps = 0.0, or if sparse DPFP features have nothing in common
 with the keys written so far). The quotient is then defined as 0, with gradient 0.
 
-Values of beta and alpha are not checked, because that would wait for the GPU and break compiled graphs. Outside [0, 1]
-every backend computes the same equations; each rule below says what this means.
+Values of beta and alpha are not checked, because a check would have to wait for the GPU and would break compiled
+graphs. Outside [0, 1] every backend computes the same equations; each rule below says what this means.
 
 Derivatives: every backend has gradients, but ``native`` has no second derivatives. ``chunked`` and ``reference`` also
 support forward mode (``torch.autograd.forward_ad``) and the transforms of ``torch.func``; ``auto`` then chooses

@@ -23,7 +23,7 @@ def test_a_baseline_shared_data_and_a_training_that_goes_on_from_a_converted_mod
     said = done.out
     assert re.search(r"pairs     40 to train on, 40 to validate on, 5 to test\n", said)
     assert re.search(r"the texts give [\d,]+ pieces at most, fewer than --vocabulary 100,000\n", said)
-    assert "model     fwp_transformer_tiny_hybrid (for so many words)" in said
+    assert "model     fwp_transformer_tiny_hybrid (chosen for this number of words)" in said
     assert "updates   2 of at most 2,500 tokens" in said
     assert (data / "prepared.json").is_file() and not (out / "prepared.json").exists()
     assert "--arch fwp_transformer_tiny --fwp-feature-map softmax" in said

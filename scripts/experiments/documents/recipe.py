@@ -32,7 +32,7 @@ learning rate falls to zero, and scores them by length of the source.
     def add_options(self, parser: Parser) -> None:
         what = "only translate the documents in DIR, in files as in FWP_DATA/documents, with finished models"
         parser.add_argument("--test-on", type=Path, metavar="DIR", help=what)
-        what = "only translate again with finished models, so many positions of the source read in a step"
+        what = "only translate again with finished models, reading N positions of the source in each step"
         parser.add_argument("--source-window", type=int, nargs="+", metavar="N", help=what)
 
     def check_options(self, parser: Parser, call: Call) -> None:

@@ -113,8 +113,8 @@ def _mean_windows(records: list[dict]) -> dict:
 
 def _window_note(rows: list[dict]) -> str:
     what = (
-        "BLEU of passages of up to so many English words: of all, and (more) of those whose source has more than 256 "
-        "pieces."
+        "BLEU of passages of up to the given number of English words: of all passages, and (more) of those "
+        "whose source has more than 256 pieces."
     )
     return "\n\n".join([what, *spread_note(rows), *signature_notes([row["tests"][_SHORT] for row in rows])])
 
