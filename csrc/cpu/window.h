@@ -23,11 +23,12 @@ template <class T> struct Window {
   struct Place {
     const Call& c;
     idx b, h, D, span;
-    T *K, *V, *dK, *dV, *e, *de, *q, *x, *y, *N, *u, *du;
+    T *K, *V, *dK, *dV, *e, *de, *ties, *q, *x, *y, *N, *u, *du;
 
     Place(const Call& c, idx b, idx h, T* own) : c(c), b(b), h(h), D(round_up(c.d, lanes)), span(longest(c)) {
       const idx rows = c.sources * D;
-      K = own, V = K + rows, dK = V + rows, dV = dK + rows, e = dV + rows, de = e + span, q = de + span;
+      K = own, V = K + rows, dK = V + rows, dV = dK + rows, e = dV + rows, de = e + span, ties = de + span;
+      q = ties + span;
       x = q + D, y = x + D, N = y + D, u = N + D, du = u + D;
     }
     // The first position that query t reads, and how many there are.
@@ -42,7 +43,7 @@ template <class T> struct Window {
   static idx longest(const Call& c) { return round_up(c.size < c.sources ? c.size : c.sources, lanes); }
   static std::size_t scratch(const Call& c) {
     const idx D = round_up(c.d, lanes);
-    return 4 * c.sources * D + 2 * longest(c) + 6 * D;
+    return 4 * c.sources * D + 3 * longest(c) + 6 * D;
   }
 
   static void fetch(const Place& at) {
@@ -98,6 +99,7 @@ template <class T> struct Window {
   };
 
   // e of the positions that query t reads, 0 at pads, and its row [N, den] of sums. If it may read nothing, total is 0.
+  // ties_j is 1 where s_j is the largest, else 0; e_j is also 1 where s_j is a little smaller.
   static FWP_INLINE Weights weigh(const Place& at, idx t) {
     const Call& c = at.c;
     const idx first = at.first(t), count = at.count(t);
@@ -108,6 +110,7 @@ template <class T> struct Window {
       at.e[j] = at.is_pad(first + j) ? lowest : at.e[j] * c.scale;
       if (at.e[j] > found.largest) found.largest = at.e[j];
     }
+    for (idx j = 0; j < count; ++j) at.ties[j] = at.e[j] == found.largest;
     const Vec<T> shift = splat(found.largest);
     for (idx j = 0; j < count; j += lanes) store<T>(at.e + j, exponential<T>(load(at.e + j) - shift));
     for (idx j = 0; j < count; ++j) {
@@ -161,15 +164,15 @@ template <class T> struct Window {
         along += found.gain * dgain;
       }
       const T dtotal = -along * share;
-      // `largest` is one of the s_j, or several that round to the same e, which share its gradient.
-      T dlargest = 0;
-      idx equal = 0;
+      // `largest` is one of the s_j, or several, which share its gradient.
+      T dlargest = 0, equal = 0;
       for (idx j = 0; j < count; ++j) {
         at.de[j] = at.e[j] * (at.de[j] + dtotal);
         dlargest += at.de[j];
-        equal += at.e[j] == 1;
+        equal += at.ties[j];
       }
-      for (idx j = 0; j < count; ++j) at.de[j] = (at.de[j] - (at.e[j] == 1 ? dlargest / T(equal) : T(0))) * c.scale;
+      const T each = equal > 0 ? dlargest / equal : T(0);
+      for (idx j = 0; j < count; ++j) at.de[j] = (at.de[j] - at.ties[j] * each) * c.scale;
       add(at.e, at.x, at.dV + first * at.D, count, at.D);
       add(at.de, at.q, at.dK + first * at.D, count, at.D);
       combine(at.de, at.K + first * at.D, count, at.D, at.y);

@@ -82,6 +82,20 @@ def test_equal_keys_share_the_gradient_of_the_largest_score():
 
 
 @needs_native
+def test_scores_that_differ_by_less_than_their_exponentials():
+    """The gradient of the largest score belongs to it alone, where exp(s - largest) rounds to 1 at others too."""
+    x = inputs(targets=12, sources=12, far=7, heads=1, d=8)
+    x["q"] *= 1e-4
+    x["k"] *= 1e-4
+    x["u"], x["bias"] = torch.zeros_like(x["u"]), torch.zeros_like(x["bias"])
+    single = {name: y.float() for name, y in x.items()}
+    _, *mine = results(single, "native", size=5)
+    _, *theirs = results({name: y.double() for name, y in single.items()}, "reference", size=5)
+    for found, wanted in zip(mine[:2], theirs[:2], strict=True):
+        assert (found.double() - wanted).abs().max() < 1e-3 * wanted.abs().max()
+
+
+@needs_native
 def test_a_gain_without_bounds_is_bounded():
     x = inputs()
     x["bias"] += 1000
