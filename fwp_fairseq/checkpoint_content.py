@@ -24,6 +24,7 @@ _DEPTH = re.compile(r"(?:layers|depth)=(\d+)(?:,|$)", re.ASCII)
 # Entries of the states of training and task that count something; times, losses and scores may be any number.
 _COUNTS = {"epoch", "iterations_in_epoch", "num_updates", "num_runs", "longest_source"}
 _NUMBERS = _COUNTS | {"best", "best_loss", "val_loss", "previous_training_time"}
+_ABSENT = {"best", "best_loss", "val_loss"}  # before the first validation
 _STATES, _LARGEST_COUNT = ("extra_state", "task_state", "optimizer_history"), 2**31
 
 
@@ -69,7 +70,7 @@ def _check_number(name: str, value) -> None:
     """Raises ValueError if the name says that the entry of a state is a number, and the value is not one."""
     state, _, entry = name.partition(".")
     entry = entry.rpartition(".")[2]
-    if state not in _STATES or entry not in _NUMBERS or value is None:
+    if state not in _STATES or entry not in _NUMBERS or (value is None and entry in _ABSENT):
         return
     if isinstance(value, torch.Tensor) and value.dim() == 0:  # a time that processes have added up
         value = value.item()

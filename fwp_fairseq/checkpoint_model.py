@@ -14,6 +14,7 @@ from .text import printable
 _EMBEDDING = re.compile(r"(encoder|decoder)\.embed_tokens\.(embeddings\.\d+\.0\.)?weight")
 # What has a row for each word where embeddings are made of characters. The head has one more for each tail.
 _OUTPUT = re.compile(r"decoder\.(output_projection|adaptive_softmax\.(head|(tail)\.\d+\.2))\.weight")
+_NUMBER = re.compile(r"-?\d{1,9}(\.\d+)?", re.ASCII)
 # The models that can be built without memory.
 _FAMILIES = {"transformer", "transformer_lm", "fwp_transformer", "fwp_lm", "transformer_xl_lm"}
 _SMALL_MODEL, _LARGE_TABLES = 2**26, 2**28  # numbers of 4 bytes: 256 MB and 1 GB
@@ -58,6 +59,8 @@ def check_types(options: dict) -> None:
             ARCH_CONFIG_REGISTRY[name](defaults)
     for option, default in vars(defaults).items():
         value = options.get(option)
+        if isinstance(value, str) and _NUMBER.fullmatch(value):
+            continue  # fairseq's parser gives no type to a flag whose default is another flag, and its models take it
         if isinstance(default, int | float) and not isinstance(value, int | float | None):
             raise ValueError(f"option {option} of its model is {printable(repr(value)[:60])}, expected a number")
 

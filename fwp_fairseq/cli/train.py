@@ -42,7 +42,8 @@ from .training import Training, left_of, lengths_of
 
 # The flags of fairseq-train that the steps after the training rely on.
 _OWN = ("--arch", "--save-dir", "--no-save", "--source-lang", "--target-lang", "--user-dir", "--finetune-from-model")
-_OWN += ("--task", "--dataset-impl", "--checkpoint-suffix")
+_OWN += ("--task", "--dataset-impl", "--checkpoint-suffix", "--restore-file", "--no-last-checkpoints")
+_OWN += ("--no-save-optimizer-state",)
 _OWN_LETTERS = ("-a", "-s", "-t")  # architecture and languages, which may follow without a space
 # Flags of fairseq-train that it refuses in the first update or not at all.
 _SHARES = ("dropout", "attention_dropout", "activation_dropout", "encoder_layerdrop", "decoder_layerdrop")

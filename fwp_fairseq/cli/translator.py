@@ -11,6 +11,7 @@ from ..text import printable
 from .checkpoint import load_model
 from .errors import CommandError, UsageError
 from .pieces import encoded
+from .translations import join_sentencepiece
 
 _CHECKPOINTS = ("checkpoint_best.pt", "checkpoint_last.pt", "average.pt")
 
@@ -26,6 +27,7 @@ class Translation:
 
 def checkpoint_in(path: Path) -> Path:
     """Returns the checkpoint that a path names: itself, or the best or last one in it or in its `checkpoints`."""
+    path = path.absolute()  # whose parents exist, unlike those of a name alone
     if path.is_file():
         return path
     folders = (path, path / "checkpoints")  # the latter is that of `fwp train --out`
@@ -87,6 +89,12 @@ def pieces_of(checkpoint: Path, data: Path, flag: str | None):
         return SentencePieceProcessor(model_file=str(models[0]))
     except (OSError, RuntimeError) as error:
         raise CommandError(f"{models[0]}: {error}") from None
+
+
+def joined(pieces: list[str], model) -> str:
+    """Joins pieces to a text; the model may be that of the source language, which does not know them all."""
+    known = all(piece == "<unk>" or model.piece_to_id(piece) != model.unk_id() for piece in pieces)
+    return model.decode(pieces) if known else join_sentencepiece("".join(pieces))
 
 
 class Translator:
@@ -208,7 +216,7 @@ class Translator:
             hypothesis["tokens"].int().cpu(), None, extra_symbols_to_ignore=ignored
         )
         if self.pieces is not None:
-            text = self.pieces.decode(text.split())
+            text = joined(text.split(), self.pieces)
         alignment = hypothesis["alignment"]
         pairs = [] if alignment is None else [f"{source}-{target}" for source, target in alignment]
         return Translation(float(hypothesis["score"]) / math.log(2), text, " ".join(pairs))

@@ -5,6 +5,7 @@ fairseq passes on torch's error messages, and builds a model of any size that th
 
 import logging
 import os
+from collections.abc import Mapping
 from functools import partial
 from unittest import mock
 
@@ -83,10 +84,40 @@ def _name(options: dict) -> str:
     return f"--arch {printable(architecture(options))}"
 
 
+def _is_like(value, default) -> bool:
+    """Tells whether an option of a torch optimizer has the type of its default."""
+    if isinstance(default, bool) or isinstance(value, bool):
+        return isinstance(value, type(default))
+    if isinstance(default, tuple | list):
+        lengths = isinstance(value, tuple | list) and len(value) == len(default)
+        return lengths and all(map(_is_like, value, default))
+    return default is None or isinstance(value, int | float | torch.Tensor) == isinstance(default, int | float)
+
+
+def _check_optimizer(optimizer: torch.optim.Optimizer) -> None:
+    """Raises ValueError for what a loaded optimizer would stumble over in its first update."""
+    for group in optimizer.param_groups:
+        for name, default in optimizer.defaults.items():
+            if name in group and not _is_like(group[name], default):
+                found = printable(repr(group[name])[:60])
+                raise ValueError(f"option {name} of its optimizer is {found}, expected a value like {default}")
+        for parameter in group["params"]:
+            held = optimizer.state.get(parameter, {})
+            values = held.items() if isinstance(held, Mapping) else [("", held)]
+            for name, value in values:
+                absent = value is None and name == "momentum_buffer"  # of SGD without momentum
+                if not (absent or isinstance(value, int | float | torch.Tensor)):
+                    where = f"{printable(name)} of its optimizer's state"
+                    raise ValueError(f"{where} is of type {type(value).__name__}, expected a tensor or a number")
+
+
 @around(Trainer, "load_checkpoint")
 def load_or_say_why(load, self, filename, *args, **kwargs):
     try:
-        return load(self, filename, *args, **kwargs)
+        loaded = load(self, filename, *args, **kwargs)
+        if loaded is not None and isinstance(optimizer := self.optimizer.optimizer, torch.optim.Optimizer):
+            _check_optimizer(optimizer)
+        return loaded
     except Exception as error:
         if not str(error).startswith("Cannot load model parameters") or error.__context__ is None:
             if isinstance(error, OSError) or str(filename) in str(error):

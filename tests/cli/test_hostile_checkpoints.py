@@ -13,6 +13,8 @@ import pytest
 import torch
 from fairseq import checkpoint_utils
 
+from fwp_fairseq.mends import loading
+
 SECONDS, KILOBYTES = 20, 1_000_000
 OURS = "decoder.layers.0.self_attn.memory.beta_proj"
 
@@ -56,6 +58,7 @@ CHANGES = {
     "epoch": (lambda state: state["extra_state"]["train_iterator"].update(epoch=10**12), "epoch is 1000000000000, exp"),
     "updates": (lambda state: state["optimizer_history"][0].update(num_updates=-1), "num_updates is -1, expected a co"),
     "time": (lambda state: state["extra_state"].update(previous_training_time="long"), "is 'long', expected a number"),
+    "no-time": (lambda state: state["extra_state"].update(previous_training_time=None), "is None, expected a number"),
     "environment": (option("activation_fn", "${oc.env:HOME}"), "expected a plain value"),
     "cfg": (lambda state: state.update(cfg="task: [1"), "cfg is of type str"),
     "model": (lambda state: state["cfg"].update(model=["fwp_transformer"]), "cfg.model is of type list"),
@@ -158,6 +161,44 @@ def test_fairseq_refuses_it_by_name(hostile, within_bounds, kind):
         checkpoint_utils.load_model_ensemble_and_task([str(path)])
     message = str(error.value)
     assert message.startswith(f"checkpoint {path}") and named in message and message.isprintable()
+
+
+def test_a_number_that_fairseqs_parser_leaves_as_text_is_one(fwp, save, tmp_path):
+    """It gives no type to flags whose default is another flag."""
+    path = save("transformer", decoder_output_dim=8, share_all_embeddings=False)
+    state = torch.load(path, weights_only=False)
+    state["cfg"]["model"].decoder_output_dim = "8"
+    torch.save(state, path)
+    checkpoint_utils.load_model_ensemble_and_task([str(path)])
+    assert fwp("convert", "--input", path, "--output", tmp_path / "out.pt", "--fwp-feature-map", "elu").status == 0
+
+
+# What Adam's first update would stumble over.
+DAMAGED = {
+    "None": lambda state: state["state"][0].update(exp_avg=None),
+    "list": lambda state: state["state"][0].update(exp_avg_sq=[]),
+    "number": lambda state: state["param_groups"][0].update(betas=-5),
+    "few": lambda state: state["param_groups"][0].update(betas=[]),
+    "eps": lambda state: state["param_groups"][0].update(eps=None),
+    "decay": lambda state: state["param_groups"][0].update(weight_decay="x"),
+    "switch": lambda state: state["param_groups"][0].update(amsgrad=-5),
+}
+
+
+@pytest.mark.parametrize("kind", ["unchanged", *DAMAGED])
+def test_a_damaged_optimizer_is_named_before_the_first_update(kind):
+    parameter = torch.nn.Parameter(torch.ones(3))
+    optimizer = torch.optim.Adam([parameter])
+    parameter.sum().backward()
+    optimizer.step()
+    state = optimizer.state_dict()
+    DAMAGED.get(kind, lambda state: None)(state)
+    optimizer.load_state_dict(state)
+    if kind == "unchanged":
+        loading._check_optimizer(optimizer)
+    else:
+        with pytest.raises(ValueError, match=r"of its optimizer.*, expected"):
+            loading._check_optimizer(optimizer)
 
 
 # Each has the sizes of tests/cli/conftest.py; the options that are changed size or type something in its family.

@@ -7,6 +7,7 @@ import pytest
 import sentencepiece
 
 from fwp_fairseq.cli.pieces import encoded, learn, learn_exact
+from fwp_fairseq.cli.translator import joined
 
 TEXTS = [
     "他说：“你好，世界！”（今天）",
@@ -30,6 +31,15 @@ def pieces():
 def test_every_character_comes_back(pieces, text, form):
     """As Unicode's canonical composition writes it: combining marks are equivalent to composed letters."""
     assert pieces.decode(pieces.encode(unicodedata.normalize(form, text))) == unicodedata.normalize("NFC", text)
+
+
+def test_pieces_of_a_language_that_the_model_does_not_know(pieces):
+    """The model of the source language joins those of the target language, as far as it knows them in its own way."""
+    theirs = sentencepiece.SentencePieceProcessor(model_proto=learn_exact(["Ein Boot, zwei Boote"] * 9, 30))
+    text = "Ein Boot, zwei Boote"
+    assert joined(theirs.encode(text, out_type=str), pieces) == text
+    assert joined(theirs.encode(text, out_type=str), theirs) == text
+    assert joined(["▁Ein", "<unk>", "▁zwei"], theirs) == theirs.decode(["▁Ein", "<unk>", "▁zwei"])
 
 
 def test_a_carriage_return_ends_no_line_whatever_the_pieces_keep():

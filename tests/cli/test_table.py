@@ -232,6 +232,25 @@ def test_the_log_of_another_training_is_not_this_one_s(fwp, save, tmp_path):
     assert [row["training"] for row in csv.DictReader(io.StringIO(inside.out))] == ["run", "inner"]
 
 
+def test_a_training_whose_folder_was_renamed_has_all_of_its_validations(fwp, save, tmp_path):
+    state = torch.load(save("fwp_transformer_tiny"), weights_only=True)
+    state["cfg"]["checkpoint"] = {"save_dir": "c/checkpoints"}
+    run = tmp_path / "c"
+    (run / "checkpoints").mkdir(parents=True)
+    torch.save(state, run / "checkpoints/checkpoint_last.pt")
+    lines = []
+    # Another training's folder, then this one's three names; the last but one was begun anew.
+    for folder, went_on, loss in (("x", True, 0.5), ("a", False, 6.5), ("b", True, 5.5), ("c", True, 7.5)):
+        lines.append(f"INFO | fairseq_cli.train | {{'checkpoint': {{'save_dir': '{folder}/checkpoints'}}}}")
+        if went_on:
+            lines.append(f"INFO | Loaded checkpoint {folder}/checkpoints/checkpoint_last.pt (epoch 1 @ 3 updates)")
+        lines.append(f"epoch 001 | valid on 'valid' subset | loss {loss} | ppl 2")
+    (run / "train.log").write_text("\n".join(lines) + "\n")
+    found = fwp("table", "--results", tmp_path, "--format", "csv")
+    (row,) = csv.DictReader(io.StringIO(found.out))
+    assert float(row["valid loss"]) == pytest.approx(5.5, abs=0.01)
+
+
 REFERENCES = ["Ein Mann geht heute in den Garten.", "Zwei Hunde spielen am Fluss.", "Das Haus ist alt und leer."]
 OTHERS = ["Drei Frauen essen Suppe.", "Kein Zug fährt nach Süden.", "Blaue Vögel singen im Mai."]
 

@@ -146,6 +146,8 @@ def test_files_that_do_not_fit_are_named(texts):
         (["x", "--arch", "fwp_lm"], "--arch fwp_lm does not translate; expected a translation model"),
         (["x", "--", "--save-dir", "y"], "--save-dir after -- contradicts fwp train, which sets it itself"),
         (["x", "--baseline", "--", "--arch=lstm"], "--arch=lstm after -- contradicts fwp train, which"),
+        (["x", "--", "--no-last-checkpoints"], "--no-last-checkpoints after -- contradicts fwp train"),
+        (["x", "--", "--restore-file", "y.pt"], "--restore-file after -- contradicts fwp train"),
         (["x", "--", "-a", "fwp_transformer"], "-a after -- contradicts fwp train, which sets it itself"),
         (["x", "--", "-sfr"], "-sfr after -- contradicts fwp train"),
         (["x", "--", "--user-dir", "y"], "--user-dir after -- contradicts fwp train"),

@@ -16,7 +16,7 @@ from fwp_fairseq.cli import main
 from fwp_fairseq.cli import translate as translate_command
 from fwp_fairseq.cli.errors import CommandError, UsageError
 from fwp_fairseq.cli.plugin import import_plugin
-from fwp_fairseq.cli.translator import Translator, data_of, pieces_of
+from fwp_fairseq.cli.translator import Translator, checkpoint_in, data_of, pieces_of
 from fwp_fairseq.modules import large_linears
 from fwp_fairseq.modules.int8 import Int8Linear
 from fwp_fairseq.modules.packed import PackedLinear
@@ -223,7 +223,7 @@ def test_a_model_of_no_language_or_of_several_does_not_translate(task):
         data_of(Path("lm.pt"), task, None)
 
 
-def test_languages_that_a_training_did_not_save_are_those_of_binarised_files(tmp_path):
+def test_languages_that_a_training_did_not_save_are_those_of_binarised_files(tmp_path, monkeypatch):
     task = {"_name": "translation", "source_lang": None, "target_lang": None, "data": str(tmp_path / "absent")}
     for language in ("de", "en"):
         (tmp_path / f"dict.{language}.txt").touch()
@@ -231,6 +231,10 @@ def test_languages_that_a_training_did_not_save_are_those_of_binarised_files(tmp
         data_of(Path("model.pt"), task, tmp_path)
     (tmp_path / "valid.de-en.de.idx").touch()
     assert data_of(Path("model.pt"), task, tmp_path) == tmp_path
+    (tmp_path / "inner").mkdir()
+    (tmp_path / "inner/model.pt").touch()
+    monkeypatch.chdir(tmp_path / "inner")
+    assert data_of(checkpoint_in(Path("model.pt")), task, None) == tmp_path
     assert data_of(tmp_path / "model.pt", task, None) == tmp_path
 
 
