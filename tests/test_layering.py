@@ -29,7 +29,7 @@ feature_maps
 _operator
 _gpu_check
 _extension pads
-_constant files numerics tables
+_constant files numerics sharding tables
 text
 """
 LINES = [line.split() for line in LAYERS.strip().split("\n")]

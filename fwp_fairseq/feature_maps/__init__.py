@@ -3,7 +3,7 @@
 from .dpfp import Dpfp
 from .elu import Elu
 from .favor import Favor
-from .feature_map import FeatureMap
+from .feature_map import FeatureMap, check_whole
 from .hedgehog import Hedgehog
 from .identity import Identity
 from .learned import LearnedMap
@@ -64,6 +64,7 @@ def parameter_for(name: str, d_key: int, d_dot: int) -> dict[str, int]:
 
     Raises ValueError if there is none; the message names the nearest possible widths.
     """
+    check_whole("d_dot", d_dot)
     cls = _find(name, d_key)
     parameters = cls.parameters_for(d_key, d_dot)
     if parameters is None:

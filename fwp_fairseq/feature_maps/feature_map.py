@@ -9,6 +9,12 @@ from ..numerics import state_type, without_autocast
 from .unit_rows import to_length_one
 
 
+def check_whole(name: str, value: object) -> None:
+    """Raises ValueError, which names the value, unless it is a whole number."""
+    if not isinstance(value, int):
+        raise ValueError(f"{name} = {value!r}, expected a whole number")
+
+
 class FeatureMap(nn.Module):
     """Maps the last dimension of a tensor, ``(..., d_key) -> (..., d_dot)``; the same function for queries and keys.
 
@@ -110,6 +116,7 @@ class FeatureMap(nn.Module):
         """Computes d_dot of the map with a parameter; raises ValueError if there is no such map."""
         largest = cls.largest(d_key)
         for name, value in parameters.items():
+            check_whole(name, value)
             if not 1 <= value <= (largest or value):
                 problem = ", expected at least 1" if largest is None else f" is outside 1..{largest} (d_key = {d_key})"
                 raise ValueError(f"{cls.name} feature map: {name} = {value}{problem}")

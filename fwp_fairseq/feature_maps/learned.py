@@ -5,6 +5,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
+from ..sharding import assign
 from .feature_map import FeatureMap
 
 
@@ -28,10 +29,9 @@ class LearnedMap(FeatureMap):
     def _fresh(self, heads: int) -> Tensor:
         return torch.stack([self.fresh_weight(self.n, self.d_key) for _ in range(heads)])
 
-    @torch.no_grad()
     def reset_parameters(self) -> None:
         """Initialises the matrices again."""
-        self.weight.copy_(self._fresh(len(self.weight)))
+        assign(self.weight, self._fresh(len(self.weight)))
 
     def project(self, x: Tensor) -> Tensor:
         """Computes W_h x for x (..., heads, L, d_key), in the dtype of x: (..., heads, L, n)."""

@@ -114,7 +114,7 @@ class FastWeightAttention(MemoryAttention):
             pads, padded = x.new_ones(x.shape[0], 1, dtype=torch.bool), F.pad(x, (0, 0, 0, 1))
             out, state = self.forward(padded, state=state, key_padding_mask=pads, return_state=return_state)
             return out[:, :0], state
-        held, history = self.split_state(state, x.shape[0])
+        held, history = self.split_state(state, x)
         out, held = self.memory(
             "attend",
             self.queries(x, key_padding_mask if source is None else None, history),

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from ..feature_maps import FeatureMap
 from ..memories import Features, Memory, Sizes, State
+from ..numerics import state_type
 from ..ops.state import checked, zeros
 from ..options import SiteOptions
 from .head_norm import HeadNorm
@@ -58,6 +59,9 @@ class MemoryAttention(Projections):
             self.qk_norm = QueryKeyNorm(num_heads, self.head_dim, self._variance())
         if options.output_norm == "rms":
             self.output_norm = HeadNorm(num_heads, self.head_dim)
+        # These sums grow with the text until the norm divides them. They have the dtype of the values, in which half
+        # precision would overflow.
+        self._has_growing_sums = self.output_norm is not None and options.update_rule == "sum"
         self.start_projections(options.conv_size)
         self.memory.start_beta()
 
@@ -84,6 +88,8 @@ class MemoryAttention(Projections):
         """Computes keys and values, (B, S, H, d_key), and a dict with the gates, (B, S, H), and parts of a fast net."""
         k = self._normalised(self.project("k", source, pads, history))
         v = self.project("v", source, pads, history)
+        if self._has_growing_sums:
+            v = v.to(state_type(v.dtype))
         return k, v, {name: self.swap_layout(part) for name, part in self.memory("parts", source).items()}
 
     def output(self, out: Tensor, x: Tensor) -> Tensor:
@@ -109,11 +115,14 @@ class MemoryAttention(Projections):
         history = [(self.options.conv_size - 1, self.embed_dim)] * len(CONVOLVED) if self.keeps_history else []
         return self.State(*self.memory.state_shapes(), *history)
 
-    def split_state(self, state: State | None, rows: int) -> tuple[State | None, History]:
-        """Splits a state into that of the memory and the earlier projections; a state of None gives None and {}."""
+    def split_state(self, state: State | None, like: Tensor) -> tuple[State | None, History]:
+        """Splits a state into that of the memory and the earlier projections; a state of None gives None and {}.
+
+        Raises ValueError unless the state fits this attention and the rows and device of ``like``, (B, ...).
+        """
         if state is None:
             return None, {}
-        state = checked(state, self._state_shapes(), rows)
+        state = checked(state, self._state_shapes(), like)
         length = len(self.memory.State._fields)
         return self.memory.State(*state[:length]), dict(zip(CONVOLVED, state[length:], strict=False))
 

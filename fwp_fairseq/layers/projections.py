@@ -32,7 +32,7 @@ class Projections(nn.Module):
         source_dim: width of the input of keys and values; embed_dim by default.
 
     Raises:
-        ValueError: embed_dim is not divisible by num_heads, or a source is given to causal attention.
+        ValueError: embed_dim is not divisible by num_heads, source_dim is below 1, or causal attention gets one.
     """
 
     def __init__(self, embed_dim: int, num_heads: int, *, causal: bool, source_dim: int | None = None):
@@ -41,7 +41,9 @@ class Projections(nn.Module):
         if causal and source_dim not in (None, embed_dim):
             raise ValueError(f"source_dim = {source_dim} contradicts causal = True, which has no source; expected None")
         self.embed_dim, self.num_heads = embed_dim, num_heads
-        self.source_dim, self.causal = source_dim or embed_dim, causal
+        self.source_dim, self.causal = embed_dim if source_dim is None else source_dim, causal
+        if self.source_dim < 1:
+            raise ValueError(f"source_dim = {source_dim}, expected at least 1")
         # The gain of the Xavier initialisation of q, k and v, as in fairseq: smaller if all three have the same input
         # width.
         self.gain = 1 / math.sqrt(2) if self.source_dim == embed_dim else 1.0

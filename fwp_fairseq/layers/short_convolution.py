@@ -10,6 +10,7 @@ from ..memories import MEMORIES, State
 from ..numerics import state_type
 from ..ops.state import registered
 from ..pads import order_behind, ordered
+from ..sharding import assign
 
 # The projections that have a convolution.
 CONVOLVED = ("q", "k", "v")
@@ -40,9 +41,9 @@ class ShortConvolution(nn.Conv1d):
 
     def reset_parameters(self) -> None:
         (size,), (around,) = self.kernel_size, self.padding
-        nn.init.zeros_(self.weight)
-        with torch.no_grad():
-            self.weight[:, :, around or size - 1] = 1
+        weight = torch.zeros(self.weight.shape)
+        weight[:, :, around or size - 1] = 1
+        assign(self.weight, weight)
 
     def forward(
         self, x: Tensor, before: Tensor | None = None, pads: Tensor | None = None

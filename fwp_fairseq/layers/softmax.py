@@ -66,6 +66,9 @@ class SoftmaxAttention(Projections):
         after = KeysAndValues(self._heads("k", written), self._heads("v", written), key_padding_mask)
         if state is not None:
             state, dimensions = self._checked(state, x), KeysAndValues(2, 2, 1)
+        if state is not None and not written.shape[1]:  # an empty source is that of `read`
+            after = state
+        elif state is not None:
             after = KeysAndValues(*(torch.cat(pair, at) for *pair, at in zip(state, after, dimensions, strict=True)))
         return self._attend(x, after), after if return_state else None
 
@@ -74,7 +77,8 @@ class SoftmaxAttention(Projections):
         if self.causal:
             raise ValueError("read is for attention with causal=False; causal attention writes what it reads with")
         self.check_input("x", x, self.embed_dim)
-        return self._attend(x, self._checked(state, x))
+        # This calls the module with an empty source, so that hooks that prepare its parameters run.
+        return self(x, x.new_empty(x.shape[0], 0, self.source_dim), state=state, return_state=False)[0]
 
     def step(self, x: Tensor, state: KeysAndValues | None = None) -> tuple[Tensor, KeysAndValues]:
         """Processes one more position x (B, embed_dim) of causal attention; returns (out (B, embed_dim), state)."""
@@ -85,9 +89,10 @@ class SoftmaxAttention(Projections):
 
     def _checked(self, state: KeysAndValues, x: Tensor) -> KeysAndValues:
         """Returns the state; raises ValueError unless it fits these heads and the rows of x."""
-        stored = state.pads.shape[-1] if isinstance(state, KeysAndValues) else 0
+        last = state[-1] if isinstance(state, tuple | list) and state else None
+        stored = last.shape[-1] if isinstance(last, Tensor) and last.dim() else 0
         heads = self.num_heads, stored, self.head_dim
-        return states.checked(state, KeysAndValues(heads, heads, (stored,)), x.shape[0])
+        return states.checked(state, KeysAndValues(heads, heads, (stored,)), x, masks=("pads",))
 
     def _heads(self, name: str, x: Tensor) -> Tensor:
         """Projects x (B, L, width) to q, k or v (B, H, L, d_key)."""

@@ -7,6 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ..numerics import state_type
+from ..sharding import assign
 from .start import small, start
 
 # The approximate number of positions that the first and the last head remember at initialisation; the others lie
@@ -47,5 +48,4 @@ class Decay(nn.Module):
 def _draw_steps(proj: nn.Linear) -> None:
     small(proj)
     steps = torch.logspace(-math.log10(SHORTEST), -math.log10(LONGEST), proj.out_features, dtype=torch.float64)
-    with torch.no_grad():
-        proj.bias.copy_(steps.expm1().log())  # softplus of this gives the step
+    assign(proj.bias, steps.expm1().log())  # softplus of this gives the step

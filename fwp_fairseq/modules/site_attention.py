@@ -137,7 +137,7 @@ class SiteAttention(FairseqAttention, MemoryAttention):
 
     def store_state(self, incremental_state: dict, state: State) -> None:
         """Makes the next call with this incremental state continue from a state of the memory."""
-        held, history = self.split_state(state, len(state[0]))
+        held, history = self.split_state(state, state[0])
         states.store(self, incremental_state, {"held": held} | history)
 
     def load_state(self, incremental_state: dict) -> State:

@@ -46,18 +46,20 @@ def zeros(shapes: S, rows: int, like: Tensor) -> S:
     return type(shapes)(*(None if shape is None else like.new_zeros(rows, *shape, dtype=kind) for shape in shapes))
 
 
-def checked(state: Any, shapes: S, rows: int) -> S:
+def checked(state: Any, shapes: S, like: Tensor, masks: tuple[str, ...] = ()) -> S:
     """Checks a state, which may be a plain tuple of its tensors, and returns it as a named tuple.
 
     Args:
-        state: the state to check; its tensors must have ``rows`` rows.
+        state: the state to check.
         shapes: a state with the shape of each tensor without the batch dimension; None for an absent tensor.
+        like: a tensor (B, ...) on the device of the state, which must have as many rows.
+        masks: the names of tensors of type bool; all others hold floating point numbers.
 
     Raises:
-        ValueError: the state is of another kind, or a tensor has a wrong shape or dtype; the message gives the expected
-            and the actual value.
+        ValueError: the state is of another kind, or a tensor has a wrong shape, dtype or device; the message gives the
+            expected and the actual value.
     """
-    cls, kind = type(shapes), type(shapes).__name__
+    cls, kind, rows = type(shapes), type(shapes).__name__, like.shape[0]
     expected = {name: shape and (rows, *shape) for name, shape in zip(cls._fields, shapes, strict=True)}
     own = isinstance(state, cls) or not hasattr(state, "_fields")
     if not isinstance(state, tuple | list) or len(state) != len(shapes) or not own:
@@ -66,6 +68,9 @@ def checked(state: Any, shapes: S, rows: int) -> S:
         actual = tuple(x.shape) if isinstance(x, Tensor) else x
         if shape is not None and actual != shape:
             raise ValueError(f"state.{name} is {actual}, expected shape {shape} ({kind} of {rows} rows)")
-        if shape is not None and not (x.is_floating_point() or x.dtype == torch.bool):
-            raise ValueError(f"state.{name} is of type {x.dtype}, expected a floating point type")
+        if shape is not None and not (x.dtype == torch.bool if name in masks else x.is_floating_point()):
+            wanted = "torch.bool" if name in masks else "a floating point type"
+            raise ValueError(f"state.{name} is of type {x.dtype}, expected {wanted}")
+        if shape is not None and x.device != like.device:
+            raise ValueError(f"state.{name} is on {x.device}, expected {like.device}, where the input is")
     return cls(*(None if shape is None else x for x, shape in zip(state, shapes, strict=True)))

@@ -30,6 +30,13 @@ def test_values_are_those_of_the_naive_implementation_in_each_head():
 
 
 @torch.no_grad()
+def test_directions_of_tiny_and_huge_rows():
+    phi, x = build(), torch.randn(HEADS, 3, D_KEY)
+    for size in (1e-37, 1e-23, 1e23, 1e37):
+        assert_close(phi(x * size), phi(x), "float32")
+
+
+@torch.no_grad()
 def test_estimates_the_gaussian_kernel_of_directions():
     """The mean of 400 draws of 64 directions: its standard deviation is 1 / sqrt(2 * 64 * 400) = 0.0044 at most."""
     phi = build(m=64).train()

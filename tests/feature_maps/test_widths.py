@@ -72,6 +72,8 @@ def test_natural_widths():
         (("t2r", 4), {"n": 0, "heads": 2}, "n = 0, expected at least 1"),
         (("hedgehog", 4), {"n": 4}, "hedgehog feature map: heads is missing, expected their number"),
         (("elu", 4), {"nu": 1}, "elu feature map has no parameter nu"),
+        (("dpfp", 4, 16.0), {}, "d_dot = 16.0, expected a whole number"),
+        (("dpfp", 4), {"nu": 2.0}, "nu = 2.0, expected a whole number"),
         (("dpfp", 4, 16), {"nu": 3}, "d_dot = 16 means nu = 2, got nu = 3"),
     ],
     ids=str,

@@ -146,6 +146,7 @@ def test_the_decoder_step_by_step_and_in_pieces(options):
         ({"normalizer": "both", "output_norm": "rms"}, "normalizer = 'both' contradicts output_norm = 'rms'"),
         ({"source_dim": 10}, "source_dim = 10 contradicts causal = True"),
         ({"causal": False, "update_rule": "delta", "passes": "both-ways", "source_dim": 10}, "source_dim .*both-ways"),
+        ({"causal": False, "source_dim": 0}, "source_dim = 0, expected at least 1"),
         ({"num_heads": 5}, "embed_dim = 12 is not divisible by num_heads = 5"),
         ({"kind": "delt"}, r"unknown kind 'delt' \(did you mean delta\?\), expected one of softmax, "),
         ({"kind": "softmax"}, "feature_map = 'softmax', expected one of elu, dpfp"),
@@ -181,6 +182,36 @@ def test_calls_that_do_not_fit_are_refused():
     ):
         with pytest.raises(ValueError, match=message):
             call()
+
+
+@pytest.mark.parametrize("causal", [True, False])
+def test_sums_that_a_norm_divides_do_not_overflow_in_half_precision(causal):
+    x = torch.randn(2, 1024, 128) + 0.5
+    layer = FastWeightAttention("elu", 128, 2, causal=causal, output_norm="rms")
+    half = FastWeightAttention("elu", 128, 2, causal=causal, output_norm="rms")
+    half.load_state_dict(layer.state_dict())
+    half.half()
+    outputs = [module(given)[0].float() for module, given in ((layer, x), (half, x.half()))]
+    assert_close(outputs[1], outputs[0], "float16")
+    names = [f"{name}_proj.weight" for name in "qkv"]
+    gradients = []
+    for module, out in zip((layer, half), outputs, strict=True):
+        parameters = dict(module.named_parameters())
+        gradients.append(torch.autograd.grad(128 * out.mean(), [parameters[name] for name in names]))
+    for found, wanted in zip(*reversed(gradients), strict=True):
+        assert (found - wanted).norm() < 0.03 * wanted.norm()
+    if causal:
+        _, state = half(x.half())
+        assert half.step(x[:, 0].half(), state)[0].isfinite().all()
+
+
+def test_states_on_another_device_are_refused():
+    for kind in ("elu", "hedgehog-window", "fwp1991", "delta-lstm"):
+        layer, x = FastWeightAttention(kind, EMBED, HEADS), torch.randn(BATCH, LENGTH, EMBED)
+        state = layer(x)[1]
+        elsewhere = type(state)(*(None if y is None else y.to("meta") for y in state))
+        with pytest.raises(ValueError, match=r"^state\.\w+ is on meta, expected cpu"):
+            layer(x, state=elsewhere)
 
 
 def test_what_layers_start_with_and_what_dropout_drops():

@@ -116,12 +116,17 @@ def test_states_of_a_wrong_kind(causal):
         3,
     ]
     wrong += [state._replace(k=x), state._replace(v=state.v[:, :, 1:]), state._replace(k=state.k[..., 1:])]
+    wrong += [state._replace(pads=state.pads.double()), state._replace(k=state.k.bool())]
+    wrong += [type(state)(*(y.to("meta") for y in state))]
     calls = [lambda other: layer(x, state=other)]
     calls.append((lambda other: layer.step(x[:, 0], other)) if causal else (lambda other: layer.read(x, other)))
     for other in wrong:
         for call in calls:
             with pytest.raises(ValueError, match=r"^state.*, expected"):
                 call(other)
+    for call in calls:
+        for found, wanted in zip(call(tuple(state)), call(state), strict=True):
+            assert torch.equal(found, wanted) if isinstance(found, torch.Tensor) else len(found) == len(wanted)
 
 
 def test_what_makes_no_sense_is_named():

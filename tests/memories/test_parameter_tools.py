@@ -11,9 +11,9 @@ from torch.distributed.tensor import DTensor
 from torch.nn.utils import parametrizations, parametrize, prune
 
 from fwp_fairseq.feature_maps import FEATURE_MAPS, build_feature_map
-from fwp_fairseq.layers import FastWeightDecoder
+from fwp_fairseq.layers import FastWeightAttention, FastWeightDecoder, SoftmaxAttention
 from fwp_fairseq.memories import MEMORIES
-from tests.memories.test_torch_module import LAYERS, build, every_layer, inputs
+from tests.memories.test_torch_module import EMBED, HEADS, LAYERS, build, every_layer, inputs
 
 
 def pruned(module, name):
@@ -106,6 +106,35 @@ def test_fsdp(kind, units, group):
             assert torch.equal(layer.step(x[:, 0], state)[0], whole.step(x[:, 0], state)[0])
         elif state is not None:
             assert torch.equal(layer.read(x, state), whole.read(x, state))
+
+
+@every_layer
+@pytest.mark.filterwarnings("ignore:DTensor random operators")
+def test_fsdp_from_the_meta_device(kind, group):
+    """The order that torch documents: shard, then allocate, then initialise."""
+    with torch.device("meta"):
+        layer = FastWeightAttention("dpfp", EMBED, HEADS, **LAYERS[kind]).double()
+    sharded(layer, [], group)
+    layer.to_empty(device="cpu")
+    torch.manual_seed(3)
+    layer.reset_parameters()
+    plain = build(kind)
+    torch.manual_seed(3)
+    plain.reset_parameters()
+    for (name, parameter), wanted in zip(layer.named_parameters(), plain.parameters(), strict=True):
+        found = parameter.full_tensor() if isinstance(parameter, DTensor) else parameter
+        assert torch.equal(found, wanted), name
+
+
+@pytest.mark.filterwarnings("ignore:FSDP2-wrapped module .* returned a view")
+def test_fsdp_of_a_layer_that_reads(group):
+    whole = SoftmaxAttention(12, 2, causal=False)
+    layer = copy.deepcopy(whole)
+    sharded(layer, [], group)
+    model, x = nn.Sequential(layer), torch.randn(2, 3, 12)
+    fully_shard(model, mesh=group)  # a layer that is no root is gathered for its calls alone
+    state = model(x)[1]
+    assert torch.equal(layer.read(x, state), whole.read(x, whole(x)[1]))
 
 
 @pytest.mark.filterwarnings("ignore:FSDP2-wrapped module .* returned a view")

@@ -14,6 +14,7 @@ from ...ops.call import GATES
 from ...ops.recurrence import keep
 from ...ops.state import State
 from ...option import Contradiction, Option, Options
+from ...sharding import assign
 from ..features import Features
 from ..memory import Memory, Parts, Sizes
 from ..start import start
@@ -194,9 +195,11 @@ class FastNet(Memory):
 
 
 def _draw_parts(slow: nn.Linear, heads: int, widths: list[int], gain: float) -> None:
-    for width, part in zip(widths, slow.weight.view(heads, -1, slow.in_features).split(widths, 1), strict=True):
+    weight = torch.empty(slow.weight.shape, dtype=slow.weight.dtype, device=slow.weight.device)
+    for width, part in zip(widths, weight.view(heads, -1, slow.in_features).split(widths, 1), strict=True):
         if width == 1:
             nn.init.normal_(part, std=0.02)
         else:
             bound = gain * math.sqrt(6 / (slow.in_features + heads * width))
             nn.init.uniform_(part, -bound, bound)
+    assign(slow.weight, weight)
