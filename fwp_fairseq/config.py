@@ -7,7 +7,8 @@ from fairseq.dataclass import ChoiceEnum, FairseqDataclass
 
 from .contradictions import contradiction
 from .feature_maps import FEATURE_MAPS, parameter_for
-from .kinds import KINDS, Attention, hyphens
+from .kinds import KINDS, Attention
+from .option import hyphens
 from .options import OPTIONS, SITES, TRANSLATION_SITES, Option, SiteOptions
 
 _COMMON = {name: option for name, option in OPTIONS.items() if option.is_common}

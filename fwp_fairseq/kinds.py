@@ -9,6 +9,7 @@ import difflib
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from .option import hyphens
 from .options import MAPS, OPTIONS, SiteOptions
 
 
@@ -67,11 +68,6 @@ def known_kind(name: str) -> Kind:
 def _nearest(name: str, names) -> str:
     near = difflib.get_close_matches(name, names, 1)
     return f" (did you mean {near[0]}?)" if near else ""
-
-
-def hyphens(name: str) -> str:
-    """Returns the name of an option in flags, with hyphens."""
-    return name.replace("_", "-")
 
 
 @dataclass(frozen=True)

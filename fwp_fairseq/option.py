@@ -25,6 +25,16 @@ NORMALIZERS = {
 USUAL_NORMALIZERS = {"sum": "attention", "delta": "sum", "gated": "attention", "gated_delta": "l2"}
 
 
+def side_of(site: str) -> str:
+    """Returns the side of the model that has the site, ``encoder`` or ``decoder``."""
+    return "encoder" if site == "encoder" else "decoder"
+
+
+def hyphens(name: str) -> str:
+    """Returns the name of an option in flags, with hyphens."""
+    return name.replace("_", "-")
+
+
 class Option(NamedTuple):
     """One row of the table.
 

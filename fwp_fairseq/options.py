@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, make_dataclass
 
 from .feature_maps import FEATURE_MAPS
 from .memories import MEMORIES, Matrix, Memory, every_row
-from .option import BETA_RANGES, NORMALIZERS, SITES, TRANSLATION_SITES, USUAL_NORMALIZERS, Option, Options
+from .option import BETA_RANGES, NORMALIZERS, SITES, TRANSLATION_SITES, USUAL_NORMALIZERS, Option, Options, hyphens
 
 __all__ = ["BETA_RANGES", "MAPS", "NORMALIZERS", "OPTIONS", "SITES", "TRANSLATION_SITES", "Option", "SiteOptions"]
 
@@ -152,7 +152,7 @@ class SiteOptions(_Fields, Options):
             values = values | {"d_dot": self.width(d_key), "normalizer": self.chosen_normalizer}
             values |= self.memory.resolved(self)
         first, *others = [
-            f"{option.name.replace('_', '-')}={values[option.name]}"
+            f"{hyphens(option.name)}={values[option.name]}"
             for option in OPTIONS.values()
             if option.of_softmax or not self.is_softmax
             if option.kept == "always" or (option.kept == "if chosen" and values[option.name] != option.default)

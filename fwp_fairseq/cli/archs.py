@@ -78,12 +78,13 @@ def attention_of(values: dict) -> dict[str, tuple]:
     """
     from ..config import absent_sites, options_of_site
     from ..kinds import Attention
+    from ..option import side_of
     from ..options import SITES
 
     options = argparse.Namespace(**{"fwp_feature_map": "softmax"} | values)  # Transformer-XL has no such option
     attention = {}
     for site in [site for site in SITES if site not in absent_sites(options)]:
-        side = "encoder" if site == "encoder" else "decoder"
+        side = side_of(site)
         d_key = values[f"{side}_embed_dim"] // values[f"{side}_attention_heads"]
         config = options_of_site(options, site, d_key)
         attention[site] = Attention.of(config), None if config.is_softmax else config.width(d_key)

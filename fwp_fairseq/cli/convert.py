@@ -29,6 +29,7 @@ import torch
 from ..checkpoint_content import architecture
 from ..checkpoint_model import build
 from ..files import write_atomically
+from ..option import hyphens
 from ..options import OPTIONS, SITES
 from ..text import printable
 from . import archs
@@ -146,8 +147,8 @@ def _attention_flags(before: dict, defaults: dict, args) -> dict:
     chosen_flags = {name: archs.enum_value(value) for name, value in vars(args).items() if name.startswith("fwp_")}
     chosen_flags = {name: value for name, value in chosen_flags.items() if value is not None}
     for name in chosen_flags.keys() - defaults.keys():
-        flags = ", ".join(f"--{known.replace('_', '-')}" for known in defaults)
-        raise CommandError(f"--{name.replace('_', '-')}: this model has no such site, expected some of {flags}")
+        flags = ", ".join(f"--{hyphens(known)}" for known in defaults)
+        raise CommandError(f"--{hyphens(name)}: this model has no such site, expected some of {flags}")
     kept = {} if args.reset else {name: value for name, value in before.items() if value is not None}
     flags, cfg = defaults | kept | chosen_flags, argparse.Namespace(**chosen_flags)
     for site in SITES:
@@ -220,7 +221,7 @@ def _undescribed(cfg: argparse.Namespace) -> list:
 def _changes(before: dict, after: dict, parameters: dict, converted: dict) -> list[str]:
     """Returns one line for each changed flag and each kind of new or dropped parameter, all layers together."""
     changes = [
-        f"--{name.replace('_', '-')}: {'not set' if before[name] is None else before[name]} -> {after[name]}"
+        f"--{hyphens(name)}: {'not set' if before[name] is None else before[name]} -> {after[name]}"
         for name in after
         if before[name] != after[name]
     ]

@@ -4,7 +4,8 @@ import argparse
 from dataclasses import dataclass
 from functools import cached_property
 
-from ..kinds import PASSAGES, hyphens
+from ..kinds import PASSAGES
+from ..option import hyphens
 from .corpus import LARGE
 
 SETTINGS = [

@@ -25,7 +25,7 @@ from typing import NamedTuple
 
 from ..checkpoint_content import plain, section
 from ..files import locked, named, refuse_interpreted, replaced
-from ..kinds import hyphens
+from ..option import hyphens
 from ..options import OPTIONS, SITES
 from ..text import duration, printable
 from . import bleu_tokenizer, commands

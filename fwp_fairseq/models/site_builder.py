@@ -4,8 +4,8 @@ from fairseq.models.transformer import TransformerConfig
 from torch import nn
 
 from ..config import options_of_site
-from ..kinds import hyphens
 from ..modules import CrossAttention, SelfAttention, SiteAttention
+from ..option import hyphens, side_of
 from ..options import OPTIONS
 
 
@@ -32,7 +32,7 @@ def build_attention(
     Raises:
         ValueError: flags contradict each other or the widths of the model; the message names them.
     """
-    side = "encoder" if site == "encoder" else "decoder"
+    side = side_of(site)
     heads = getattr(cfg, side).attention_heads
     refuse_heads(side, embed_dim, heads)
     options = options_of_site(cfg, site, embed_dim // heads)

@@ -13,7 +13,7 @@ from ...numerics import state_type, without_autocast
 from ...ops.call import GATES
 from ...ops.recurrence import keep
 from ...ops.state import State
-from ...option import Contradiction, Option, Options
+from ...option import Contradiction, Option, Options, hyphens
 from ...sharding import assign
 from ..features import Features
 from ..memory import Memory, Parts, Sizes
@@ -87,7 +87,7 @@ class FastNet(Memory):
     def contradictions(cls, options: Options) -> Iterator[Contradiction]:
         option = cls.chosen_by(options)
         if options.update_rule != cls.rule:
-            expected = f"{cls.rule}, or {option.replace('_', '-')} {'none' if option == 'recurrent' else 'linear'}"
+            expected = f"{cls.rule}, or {hyphens(option)} {'none' if option == 'recurrent' else 'linear'}"
             why = f"all matrices of this net are written by the {cls.rule} rule"
             yield Contradiction(("update_rule", option), why, expected)
         if options.normalizes[1]:
