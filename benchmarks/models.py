@@ -50,7 +50,7 @@ ATTENTION = (
     "t2r,d-dot=128",
     "hybrid",
 )
-# Rows with a kind of attention for each site; their names begin the names of rows that only decode.
+# Rows with another kind of attention at each site, and rows whose name is one of these followed by -WORD.
 _MIXED = {"hybrid": HYBRID, "passages": PASSAGES}
 # Rows that only decode: fairseq's transformer in another engine (benchmarks/ctranslate2_engine.py); the hybrid with the
 # weights of its large linear layers laid out once, or in eight bits, with and without a window of the source; and the

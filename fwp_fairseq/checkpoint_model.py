@@ -14,6 +14,8 @@ from .text import printable
 _EMBEDDING = re.compile(r"(encoder|decoder)\.embed_tokens\.(embeddings\.\d+\.0\.)?weight")
 # What has a row for each word where embeddings are made of characters. The head has one more for each tail.
 _OUTPUT = re.compile(r"decoder\.(output_projection|adaptive_softmax\.(head|(tail)\.\d+\.2))\.weight")
+# Flags whose default is another flag: fairseq's parser gives them no type, and its models take their text as a number.
+_UNTYPED = {"decoder_input_dim", "decoder_output_dim"}
 _NUMBER = re.compile(r"-?\d{1,9}(\.\d+)?", re.ASCII)
 # The models that can be built without memory.
 _FAMILIES = {"transformer", "transformer_lm", "fwp_transformer", "fwp_lm", "transformer_xl_lm"}
@@ -59,8 +61,8 @@ def check_types(options: dict) -> None:
             ARCH_CONFIG_REGISTRY[name](defaults)
     for option, default in vars(defaults).items():
         value = options.get(option)
-        if isinstance(value, str) and _NUMBER.fullmatch(value):
-            continue  # fairseq's parser gives no type to a flag whose default is another flag, and its models take it
+        if option in _UNTYPED and isinstance(value, str) and _NUMBER.fullmatch(value):
+            continue
         if isinstance(default, int | float) and not isinstance(value, int | float | None):
             raise ValueError(f"option {option} of its model is {printable(repr(value)[:60])}, expected a number")
 

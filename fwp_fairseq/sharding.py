@@ -6,7 +6,7 @@ from torch import Tensor, nn
 
 @torch.no_grad()
 def assign(parameter: nn.Parameter, value: Tensor) -> None:
-    """Sets a parameter to a whole tensor of values, of which a process that holds a part of it keeps this part."""
+    """Sets a parameter to a value; if it is sharded, each process stores its part of the first process's value."""
     if hasattr(parameter, "device_mesh"):
         from torch.distributed.tensor import distribute_tensor
 

@@ -101,7 +101,9 @@ class Recipe:
     def attention(self, arch: str | None, flags: list[str]) -> dict[str, str]:
         """Returns the flags of attention that fit passages, unless the user or a checkpoint chooses the attention."""
         chosen = arch or self.further or any(flag.startswith("--fwp-") for flag in flags)
-        return {f"--fwp-{site}": kind for site, kind in PASSAGES.items() if self.passages and not chosen}
+        if chosen or not self.passages:
+            return {}
+        return {f"--fwp-{site}": kind for site, kind in PASSAGES.items()}
 
     def sinusoids(self, attention: dict[str, str], flags: list[str]) -> list[str]:
         """Returns the flag that leaves sinusoids out with the attention of passages, unless the user chooses positions.

@@ -42,8 +42,9 @@ from .training import Training, left_of, lengths_of
 
 # The flags of fairseq-train that the steps after the training rely on.
 _OWN = ("--arch", "--save-dir", "--no-save", "--source-lang", "--target-lang", "--user-dir", "--finetune-from-model")
-_OWN += ("--task", "--dataset-impl", "--checkpoint-suffix", "--restore-file", "--no-last-checkpoints")
-_OWN += ("--no-save-optimizer-state",)
+_OWN += ("--task", "--dataset-impl", "--checkpoint-suffix")
+# Flags with which the same command could not go on with its training.
+_ENDING = ("--restore-file", "--no-last-checkpoints", "--no-save-optimizer-state")
 _OWN_LETTERS = ("-a", "-s", "-t")  # architecture and languages, which may follow without a space
 # Flags of fairseq-train that it refuses in the first update or not at all.
 _SHARES = ("dropout", "attention_dropout", "activation_dropout", "encoder_layerdrop", "decoder_layerdrop")
@@ -109,6 +110,11 @@ def _check(args) -> None:
         raise UsageError(
             f"{own[0]} after -- contradicts fwp train, which sets it itself, because its later steps rely on it "
             "(it has --out, --arch, --source, --target and --finetune-from)"
+        )
+    if ending := [word for word in args.flags if word.partition("=")[0] in _ENDING]:
+        raise UsageError(
+            f"{ending[0]} after --: the same command could not go on; to go on from another checkpoint, copy it to "
+            "checkpoints/checkpoint_last.pt in --out"
         )
     if args.finetune_from and (other := [n for n in ("arch", "vocabulary", "baseline") if getattr(args, n)]):
         raise UsageError(f"--finetune-from and --{other[0]}: the checkpoint has its own model and pieces")

@@ -6,15 +6,15 @@ import math
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 
 from .progress import numbers
 
 _VALIDATION = re.compile(r"""(\{.*"valid_loss".*\}|epoch \d+ \| valid on 'valid' subset \| .*)$""")
+_CHECKPOINT = re.compile(r"(Loaded|Saved) checkpoint .+ \(epoch \d+ @ (\d+) updates")
 # The first line of fairseq-train, its configuration.
 _SAVE_DIR = re.compile(r"""['"]save_dir['"]: ('(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")""")
-
-_LOADED = re.compile(r"Loaded checkpoint (.+) \(epoch \d+ @ \d+ updates\)")
 
 
 def lines_of(path: Path, newline: str | None = None) -> Iterator[str]:
@@ -25,32 +25,41 @@ def lines_of(path: Path, newline: str | None = None) -> Iterator[str]:
 
 @dataclass
 class _Session:
-    """What one call of fairseq-train wrote to a log; ``goes_on`` if it loaded a checkpoint that lay in ``save_dir``."""
+    """What one call of fairseq-train wrote to a log: the updates of the checkpoints that it loaded and saved too."""
 
     save_dir: str | None
-    goes_on: bool = False
+    loaded: str | None = None
+    saved: set[str] = field(default_factory=set)
     validations: list[str] = field(default_factory=list)
 
 
 def _sessions(path: Path) -> list[_Session]:
-    sessions = []
+    """Reads the sessions of a log; what precedes the first configuration belongs to a session without a folder."""
+    sessions = [_Session(None)]
     for line in lines_of(path):
         if match := _SAVE_DIR.search(line):
             sessions.append(_Session(ast.literal_eval(match[1])))
-        elif sessions and (match := _LOADED.search(line)):
-            sessions[-1].goes_on |= Path(match[1]).parent == Path(sessions[-1].save_dir)
+        elif match := _CHECKPOINT.search(line):
+            if match[1] == "Loaded":
+                sessions[-1].loaded = match[2]
+            else:
+                sessions[-1].saved.add(match[2])
         elif match := _VALIDATION.search(line):
-            sessions = sessions or [_Session(None)]
             sessions[-1].validations.append(match[1])
     return sessions
 
 
 def _own(sessions: list[_Session], save_dir: str | None) -> list[_Session]:
-    """Selects the sessions of the training that saved in ``save_dir`` last; its folder may have been renamed before."""
+    """Selects the sessions of the training that saved in ``save_dir`` last.
+
+    Its folder may have been renamed before, so that earlier sessions saved elsewhere: a session goes on with the latest
+    one before it that saved a checkpoint of as many updates as it loaded.
+    """
     own = [number for number, session in enumerate(sessions) if session.save_dir in (save_dir, None)]
-    while own and own[0] > 0 and sessions[own[0]].goes_on:
-        own.insert(0, own[0] - 1)
-    return [sessions[number] for number in own]
+    for number in own:  # which grows
+        before = (n for n in reversed(range(number)) if sessions[number].loaded in sessions[n].saved)
+        own += [n for n in islice(before, 1) if n not in own]
+    return [sessions[number] for number in sorted(own)]
 
 
 def validations(paths: list[Path], save_dir: str | None) -> dict:

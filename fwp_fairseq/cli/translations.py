@@ -15,9 +15,10 @@ _COMPARED = 200  # lines
 _ALIKE = 50  # chrF, at least, of a text and its tokens; of different texts it is below 30
 
 
-def join_sentencepiece(text: str) -> str:
-    """Joins SentencePiece's pieces, in which a ▁ stands for a space, to a text."""
-    return text.replace(" ", "").replace("▁", " ").strip()
+def _join_sentencepiece(texts: list[str]) -> list[str]:
+    if not any("▁" in text for text in texts):
+        return texts
+    return [text.replace(" ", "").replace("▁", " ").strip() for text in texts]
 
 
 def generated(found_lines: list[str], path: str, kind: str | None) -> list[str]:
@@ -65,7 +66,7 @@ def translations(path: str, remove_bpe: bool = False, kind: str | None = None) -
         texts = [_SUBWORD_NMT.sub("", text) for text in texts]
     elif any(_SUBWORD_NMT.search(text) for text in texts):
         raise CommandError(f"{path} holds subword-nmt pieces (word@@ ): add --remove-bpe, here or while decoding")
-    return [join_sentencepiece(text) for text in texts] if any("▁" in text for text in texts) else texts
+    return _join_sentencepiece(texts)
 
 
 def about_form(path: object, references: list[str]) -> str:

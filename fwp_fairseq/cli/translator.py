@@ -11,7 +11,6 @@ from ..text import printable
 from .checkpoint import load_model
 from .errors import CommandError, UsageError
 from .pieces import encoded
-from .translations import join_sentencepiece
 
 _CHECKPOINTS = ("checkpoint_best.pt", "checkpoint_last.pt", "average.pt")
 
@@ -92,9 +91,8 @@ def pieces_of(checkpoint: Path, data: Path, flag: str | None):
 
 
 def joined(pieces: list[str], model) -> str:
-    """Joins pieces to a text; the model may be that of the source language, which does not know them all."""
-    known = all(piece == "<unk>" or model.piece_to_id(piece) != model.unk_id() for piece in pieces)
-    return model.decode(pieces) if known else join_sentencepiece("".join(pieces))
+    """Joins pieces to a text; the model of the source language leaves those that it does not know as they are."""
+    return model.decode(pieces).replace("▁", " ").strip()
 
 
 class Translator:

@@ -1,6 +1,7 @@
 """The base class of the feature maps phi: R^d_key -> R^d_dot."""
 
 import math
+from numbers import Integral
 from typing import Any, ClassVar
 
 from torch import Tensor, nn
@@ -11,7 +12,7 @@ from .unit_rows import to_length_one
 
 def check_whole(name: str, value: object) -> None:
     """Raises ValueError, which names the value, unless it is a whole number."""
-    if not isinstance(value, int):
+    if not isinstance(value, Integral) or isinstance(value, bool):
         raise ValueError(f"{name} = {value!r}, expected a whole number")
 
 

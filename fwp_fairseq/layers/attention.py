@@ -130,11 +130,9 @@ class FastWeightAttention(MemoryAttention):
 
         Convolutions of queries see the positions of this x alone, so with ``conv_size`` x is a whole input.
         """
-        if self.causal:
-            raise ValueError("read is for attention with causal=False; causal attention writes what it reads with")
         if self.has_both_ways:
             raise ValueError("read needs a state, and attention with passes = 'both-ways' has none")
-        self.check_input("x", x, self.embed_dim)
+        self.check_read(x, state)
         # This calls the module with an empty source, so that hooks that prepare its parameters run.
         nothing = x.new_empty(x.shape[0], 0, self.source_dim)
         return self(x, nothing, state=state, return_state=False)[0]

@@ -5,11 +5,11 @@ Subclasses define the call.
 
 import math
 
+import torch
 from torch import Tensor
 
 from ..feature_maps import FeatureMap
 from ..memories import Features, Memory, Sizes, State
-from ..numerics import state_type
 from ..ops.state import checked, zeros
 from ..options import SiteOptions
 from .head_norm import HeadNorm
@@ -59,9 +59,6 @@ class MemoryAttention(Projections):
             self.qk_norm = QueryKeyNorm(num_heads, self.head_dim, self._variance())
         if options.output_norm == "rms":
             self.output_norm = HeadNorm(num_heads, self.head_dim)
-        # These sums grow with the text until the norm divides them. They have the dtype of the values, in which half
-        # precision would overflow.
-        self._has_growing_sums = self.output_norm is not None and options.update_rule == "sum"
         self.start_projections(options.conv_size)
         self.memory.start_beta()
 
@@ -88,8 +85,8 @@ class MemoryAttention(Projections):
         """Computes keys and values, (B, S, H, d_key), and a dict with the gates, (B, S, H), and parts of a fast net."""
         k = self._normalised(self.project("k", source, pads, history))
         v = self.project("v", source, pads, history)
-        if self._has_growing_sums:
-            v = v.to(state_type(v.dtype))
+        if self.output_norm is not None and self.options.update_rule == "sum" and v.dtype == torch.float16:
+            v = v.float()  # outputs have the dtype of v, and grow with the text until the norm divides them
         return k, v, {name: self.swap_layout(part) for name, part in self.memory("parts", source).items()}
 
     def output(self, out: Tensor, x: Tensor) -> Tensor:

@@ -32,7 +32,8 @@ class Projections(nn.Module):
         source_dim: width of the input of keys and values; embed_dim by default.
 
     Raises:
-        ValueError: embed_dim is not divisible by num_heads, source_dim is below 1, or causal attention gets one.
+        ValueError: embed_dim is not divisible by num_heads, source_dim is below 1, or causal attention gets one other
+            than embed_dim.
     """
 
     def __init__(self, embed_dim: int, num_heads: int, *, causal: bool, source_dim: int | None = None):
@@ -102,6 +103,14 @@ class Projections(nn.Module):
         if mask is not None:
             written = written.masked_fill(mask[..., None] & ~written.isfinite(), 0)
         return written if source is None else x, written
+
+    def check_read(self, x: Tensor, state: tuple | None) -> None:
+        """Raises ValueError if this attention cannot ``read`` from the state with x."""
+        if self.causal:
+            raise ValueError("read is for attention with causal=False; causal attention writes what it reads with")
+        if state is None:
+            raise ValueError("state is None, expected the state that forward returned")
+        self.check_input("x", x, self.embed_dim)
 
     @staticmethod
     def check_input(name: str, x: Tensor, width: int) -> None:

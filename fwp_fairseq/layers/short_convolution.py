@@ -81,6 +81,8 @@ class ShortConvolution(nn.Conv1d):
         if self.causal and x.shape[1] == self.kernel_size[0]:  # one position, for which a convolution takes longer
             kind = state_type(x.dtype)
             return (x.to(kind) * self.weight[:, 0].T.to(kind)).sum(1, keepdim=True).to(x.dtype)
+        if x.device.type != "cpu":
+            return super().forward(x.transpose(1, 2)).transpose(1, 2)
         # The positions are an image of one row, whose coordinates torch leaves innermost; conv1d would copy x.
         image, weight = x.transpose(1, 2)[:, :, None], self.weight[:, :, None]
         y = conv2d(image, weight, padding=(0, *self.padding), groups=self.groups)

@@ -66,7 +66,7 @@ class SoftmaxAttention(Projections):
         after = KeysAndValues(self._heads("k", written), self._heads("v", written), key_padding_mask)
         if state is not None:
             state, dimensions = self._checked(state, x), KeysAndValues(2, 2, 1)
-        if state is not None and not written.shape[1]:  # an empty source is that of `read`
+        if state is not None and not written.shape[1]:  # as in `read`; appending nothing would copy the state
             after = state
         elif state is not None:
             after = KeysAndValues(*(torch.cat(pair, at) for *pair, at in zip(state, after, dimensions, strict=True)))
@@ -74,9 +74,7 @@ class SoftmaxAttention(Projections):
 
     def read(self, x: Tensor, state: KeysAndValues) -> Tensor:
         """Reads from a state with x (B, T, embed_dim), without writing; only with ``causal=False``."""
-        if self.causal:
-            raise ValueError("read is for attention with causal=False; causal attention writes what it reads with")
-        self.check_input("x", x, self.embed_dim)
+        self.check_read(x, state)
         # This calls the module with an empty source, so that hooks that prepare its parameters run.
         return self(x, x.new_empty(x.shape[0], 0, self.source_dim), state=state, return_state=False)[0]
 

@@ -25,9 +25,9 @@ from ..ops import state as states
 from ..ops import window as operator
 from ..ops.call import FastWeights
 from ..option import Contradiction, Option, Options
-from ..pads import may_be_read, order_behind, ordered
+from ..pads import order_behind, ordered
 from .features import Features
-from .memory import Held, Memory, Parts, Sizes
+from .memory import Memory, Parts, Sizes
 from .window_cache import WindowCache
 
 
@@ -207,11 +207,6 @@ class Window(Memory):
         recent = (self.size, heads, d_key)
         return WindowState(recent, recent, (self.size,), (heads, self.features.d_dot, d_key + 1))
 
-    def step(self, held: Held | None, q, k, v, parts: Parts, key_padding_mask=None):
-        if _is_without_pads(key_padding_mask):  # with a mask, even an empty one, reordering would copy keys
-            key_padding_mask = None
-        return super().step(held, q, k, v, parts, key_padding_mask)
-
     def decodes_lazily(self, k: Tensor) -> bool:
         return self.far.serves(self.features.keys(k))
 
@@ -242,8 +237,3 @@ def _with_ones(v: Tensor) -> Tensor:
     overflow.
     """
     return F.pad(v.to(state_type(v.dtype)), (0, 1), value=1.0)
-
-
-def _is_without_pads(mask: Tensor | None) -> bool:
-    """Returns True if a mask has no padding; False if it may not be read."""
-    return mask is None or (may_be_read(mask) and not mask.any())

@@ -84,18 +84,24 @@ def _name(options: dict) -> str:
     return f"--arch {printable(architecture(options))}"
 
 
+# Of the optimizers that fairseq and torch have; each is as large as its parameter.
+_MOMENTS = {"exp_avg", "exp_avg_sq", "max_exp_avg_sq", "momentum_buffer"}
+
+
 def _is_like(value, default) -> bool:
     """Tells whether an option of a torch optimizer has the type of its default."""
+    if default is None:
+        return True
     if isinstance(default, bool) or isinstance(value, bool):
         return isinstance(value, type(default))
     if isinstance(default, tuple | list):
         lengths = isinstance(value, tuple | list) and len(value) == len(default)
         return lengths and all(map(_is_like, value, default))
-    return default is None or isinstance(value, int | float | torch.Tensor) == isinstance(default, int | float)
+    return isinstance(value, int | float | torch.Tensor) == isinstance(default, int | float)
 
 
 def _check_optimizer(optimizer: torch.optim.Optimizer) -> None:
-    """Raises ValueError for what a loaded optimizer would stumble over in its first update."""
+    """Raises ValueError for options and tensors of a loaded optimizer that have another type or shape than its own."""
     for group in optimizer.param_groups:
         for name, default in optimizer.defaults.items():
             if name in group and not _is_like(group[name], default):
@@ -103,11 +109,14 @@ def _check_optimizer(optimizer: torch.optim.Optimizer) -> None:
                 raise ValueError(f"option {name} of its optimizer is {found}, expected a value like {default}")
         for parameter in group["params"]:
             held = optimizer.state.get(parameter, {})
-            values = held.items() if isinstance(held, Mapping) else [("", held)]
-            for name, value in values:
-                absent = value is None and name == "momentum_buffer"  # of SGD without momentum
-                if not (absent or isinstance(value, int | float | torch.Tensor)):
-                    where = f"{printable(name)} of its optimizer's state"
+            for name, value in held.items() if isinstance(held, Mapping) else [("an entry", held)]:
+                if value is None and name == "momentum_buffer":  # of SGD without momentum
+                    continue
+                where = f"{printable(name)} of its optimizer's state"
+                if name in _MOMENTS and getattr(value, "shape", None) != parameter.shape:
+                    found = getattr(value, "shape", type(value).__name__)
+                    raise ValueError(f"{where} is {found}, expected shape {tuple(parameter.shape)}")
+                if not isinstance(value, int | float | torch.Tensor):
                     raise ValueError(f"{where} is of type {type(value).__name__}, expected a tensor or a number")
 
 
@@ -115,7 +124,7 @@ def _check_optimizer(optimizer: torch.optim.Optimizer) -> None:
 def load_or_say_why(load, self, filename, *args, **kwargs):
     try:
         loaded = load(self, filename, *args, **kwargs)
-        if loaded is not None and isinstance(optimizer := self.optimizer.optimizer, torch.optim.Optimizer):
+        if loaded is not None and hasattr(optimizer := self.optimizer.optimizer, "defaults"):  # a single one of torch's
             _check_optimizer(optimizer)
         return loaded
     except Exception as error:

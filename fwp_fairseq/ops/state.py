@@ -52,7 +52,7 @@ def checked(state: Any, shapes: S, like: Tensor, masks: tuple[str, ...] = ()) ->
     Args:
         state: the state to check.
         shapes: a state with the shape of each tensor without the batch dimension; None for an absent tensor.
-        like: a tensor (B, ...) on the device of the state, which must have as many rows.
+        like: the input (B, ...); the state must have its device and as many rows.
         masks: the names of tensors of type bool; all others hold floating point numbers.
 
     Raises:

@@ -177,6 +177,8 @@ def test_a_number_that_fairseqs_parser_leaves_as_text_is_one(fwp, save, tmp_path
 DAMAGED = {
     "None": lambda state: state["state"][0].update(exp_avg=None),
     "list": lambda state: state["state"][0].update(exp_avg_sq=[]),
+    "shape": lambda state: state["state"][0].update(exp_avg=torch.zeros(2)),
+    "no-tensor": lambda state: state["state"][0].update(exp_avg_sq=3),
     "number": lambda state: state["param_groups"][0].update(betas=-5),
     "few": lambda state: state["param_groups"][0].update(betas=[]),
     "eps": lambda state: state["param_groups"][0].update(eps=None),

@@ -35,11 +35,15 @@ def test_every_character_comes_back(pieces, text, form):
 
 def test_pieces_of_a_language_that_the_model_does_not_know(pieces):
     """The model of the source language joins those of the target language, as far as it knows them in its own way."""
-    theirs = sentencepiece.SentencePieceProcessor(model_proto=learn_exact(["Ein Boot, zwei Boote"] * 9, 30))
-    text = "Ein Boot, zwei Boote"
-    assert joined(theirs.encode(text, out_type=str), pieces) == text
-    assert joined(theirs.encode(text, out_type=str), theirs) == text
-    assert joined(["▁Ein", "<unk>", "▁zwei"], theirs) == theirs.decode(["▁Ein", "<unk>", "▁zwei"])
+    theirs = sentencepiece.SentencePieceProcessor(
+        model_proto=learn(["Ein Boot, zwei Boote"] * 9, 290, byte_fallback=True, hard_vocab_limit=False)
+    )
+    text = "Ein Boot, zwei 😀 Boote"
+    found = theirs.encode(text, out_type=str)
+    assert "<0xF0>" in found and any(pieces.piece_to_id(piece) == pieces.unk_id() for piece in found)
+    assert joined(found, theirs) == text
+    plain = theirs.encode("Ein Boot, zwei Boote", out_type=str)
+    assert joined(plain, pieces) == joined(plain, theirs) == "Ein Boot, zwei Boote"
 
 
 def test_a_carriage_return_ends_no_line_whatever_the_pieces_keep():

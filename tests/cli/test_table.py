@@ -239,12 +239,20 @@ def test_a_training_whose_folder_was_renamed_has_all_of_its_validations(fwp, sav
     (run / "checkpoints").mkdir(parents=True)
     torch.save(state, run / "checkpoints/checkpoint_last.pt")
     lines = []
-    # Another training's folder, then this one's three names; the last but one was begun anew.
-    for folder, went_on, loss in (("x", True, 0.5), ("a", False, 6.5), ("b", True, 5.5), ("c", True, 7.5)):
-        lines.append(f"INFO | fairseq_cli.train | {{'checkpoint': {{'save_dir': '{folder}/checkpoints'}}}}")
-        if went_on:
-            lines.append(f"INFO | Loaded checkpoint {folder}/checkpoints/checkpoint_last.pt (epoch 1 @ 3 updates)")
+    # The names that the folder had, with other trainings between them; the first session lacks its first line.
+    sessions = (("", 0, 8.5), ("x", 3, 0.5), ("a", 0, 5.5), ("y", 0, 0.6), ("b", 30, 6.5), ("c", 60, 7.5))
+    for folder, loaded, loss in sessions:
+        if folder:
+            lines.append(f"INFO | fairseq_cli.train | {{'checkpoint': {{'save_dir': '{folder}/checkpoints'}}}}")
+        if loaded:
+            lines.append(
+                f"INFO | Loaded checkpoint {folder}/checkpoints/checkpoint_last.pt (epoch 1 @ {loaded} updates)"
+            )
         lines.append(f"epoch 001 | valid on 'valid' subset | loss {loss} | ppl 2")
+        updates = {"a": 30, "b": 60}.get(folder, 7)
+        lines.append(
+            f"INFO | Saved checkpoint {folder}/checkpoints/checkpoint1.pt (epoch 1 @ {updates} updates, score 1)"
+        )
     (run / "train.log").write_text("\n".join(lines) + "\n")
     found = fwp("table", "--results", tmp_path, "--format", "csv")
     (row,) = csv.DictReader(io.StringIO(found.out))

@@ -85,6 +85,13 @@ def test_training_on_with_another_dictionary_is_refused(tools, favor, shuffled):
     assert "another source dictionary" in found.out and len(found.losses()) == 1
 
 
+def test_training_on_with_a_damaged_optimizer_is_refused(tools, favor):
+    flags = [*tools.attention["favor"], "--disable-validation", "--no-save", "--max-update", 100]
+    path = resaved(tools, "damaged.pt", lambda s: s["last_optimizer_state"]["state"][0].update(exp_avg=None))
+    error = tools.train("damaged", *flags, "--restore-file", path).error
+    assert "damaged.pt does not fit the training: exp_avg of its optimizer's state is NoneType, expected shape" in error
+
+
 def test_words_that_are_added_while_the_model_is_built_are_no_other_dictionary(monkeypatch):
     """As online_backtranslation and --merge-src-tgt-embed do, when the checkpoint has been checked already."""
     monkeypatch.setattr("fairseq.models.build_model", lambda cfg, task, *_: task.src_dict.add_symbol("__en__"))

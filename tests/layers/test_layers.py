@@ -174,6 +174,8 @@ def test_calls_that_do_not_fit_are_refused():
     for call, message in (
         (lambda: causal(x, x), "source is given to causal attention, expected None"),
         (lambda: causal.read(x, causal(x)[1]), "read is for attention with causal=False"),
+        (lambda: cross.read(x, None), "state is None, expected the state that forward returned"),
+        (lambda: SoftmaxAttention(EMBED, HEADS, causal=False).read(x, None), "state is None, expected"),
         (lambda: cross.step(x[:, 0]), "step is for attention with causal=True"),
         (lambda: causal(x[0]), r"x is of shape \(9, 12\), expected 3 dimensions, the last one of 12"),
         (lambda: cross(x, x[..., 1:]), r"source is of shape \(3, 9, 11\), expected 3 dimensions, the last one of 12"),
