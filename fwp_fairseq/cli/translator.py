@@ -26,10 +26,10 @@ class Translation:
 
 def checkpoint_in(path: Path) -> Path:
     """Returns the checkpoint that a path names: itself, or the best or last one in it or in its `checkpoints`."""
-    path = path.absolute()  # whose parents exist, unlike those of a name alone
-    if path.is_file():
-        return path
-    folders = (path, path / "checkpoints")  # the latter is that of `fwp train --out`
+    whole = path.absolute()  # whose parents exist, unlike those of a name alone
+    if whole.is_file():
+        return whole
+    folders = (whole, whole / "checkpoints")  # the latter is that of `fwp train --out`
     checkpoints = [file for folder in folders for name in _CHECKPOINTS if (file := folder / name).is_file()]
     if not checkpoints:
         raise CommandError(f"{path}: expected a checkpoint, or a folder with one of {', '.join(_CHECKPOINTS)}")
