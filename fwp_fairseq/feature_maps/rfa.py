@@ -54,8 +54,9 @@ class Rfa(RandomFeatures):
         return torch.randn(self.directions_shape, generator=generator, dtype=torch.float64).float()
 
     def features(self, x: Tensor) -> Tensor:
-        largest = x.detach().abs().amax(-1, keepdim=True)  # the square of a tiny or huge number is 0 or infinite
-        x = x / largest.masked_fill(largest == 0, 1)
+        largest = x.detach().abs().amax(-1, keepdim=True)
+        has_squares = (largest == 0) | ((largest > 1e-15) & (largest < 1e15))  # of others, they are 0 or infinite
+        x = x / largest.masked_fill(has_squares, 1)
         length = lengths(x)
         y = x / length.masked_fill(length == 0, 1) * self.sigma[:, None].to(x.dtype)
         angles = y @ self.current_projection().to(x.dtype).mT
