@@ -206,15 +206,18 @@ def test_passages_of_a_paragraph_are_written_as_they_are_complete(text, translat
 
 
 def test_the_memory_does_not_grow_with_the_text(tools, mixed, capsys, monkeypatch):
-    """The benchmark itself, with fewer lines: the last 8 of 10 blocks take no more memory than the first two."""
+    """The benchmark itself, with fewer lines: the last 7 parts of 10 add less than a kilobyte or so per line.
+
+    The allocator alone adds up to 25 MiB to a process that has just begun.
+    """
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     found = ["--data", tools.folder / "bin", "--spm", tools.folder / "spm.model", "--beam", 1]
     flags = [*found, "--max-len-a", 0, "--max-len-b", 1]
-    arguments = ["--lines", 20_000, "--text", "a", tools.folder / "mixed", *flags]
+    arguments = ["--lines", 40_000, "--text", "a", tools.folder / "mixed", *flags]
     assert translation_memory.main([str(word) for word in arguments]) == 0
     rows = re.findall(r"^ *([\d,]+) lines +([\d.]+) MiB", capsys.readouterr().out, re.MULTILINE)
-    assert [row[0] for row in rows] == [f"{number:,}" for number in range(2000, 20_001, 2000)][: len(rows)]
-    assert len(rows) >= 9 and float(rows[8][1]) < float(rows[1][1]) + 15
+    assert [row[0] for row in rows] == [f"{number:,}" for number in range(4000, 40_001, 4000)][: len(rows)]
+    assert len(rows) >= 9 and float(rows[8][1]) < float(rows[1][1]) + 30
 
 
 @pytest.mark.parametrize("task", [{"_name": "other"}, {"_name": "other", "source_lang": None, "lang_pairs": "a-b,a-c"}])
