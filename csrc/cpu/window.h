@@ -99,8 +99,8 @@ template <class T> struct Window {
   };
 
   // e of the positions that query t reads, 0 at pads, and its row [N, den] of sums. If it may read nothing, total is 0.
-  // ties_j is 1 where s_j is the largest, else 0; e_j is also 1 where s_j is a little smaller.
-  static FWP_INLINE Weights weigh(const Place& at, idx t) {
+  // With `with_ties`, ties_j is 1 where s_j is the largest, else 0; e_j is also 1 where s_j is a little smaller.
+  static FWP_INLINE Weights weigh(const Place& at, idx t, bool with_ties) {
     const Call& c = at.c;
     const idx first = at.first(t), count = at.count(t);
     fetch_row(at.q, c.q.at(at.b, t, at.h), c.d, at.D);
@@ -110,7 +110,8 @@ template <class T> struct Window {
       at.e[j] = at.is_pad(first + j) ? lowest : at.e[j] * c.scale;
       if (at.e[j] > found.largest) found.largest = at.e[j];
     }
-    for (idx j = 0; j < count; ++j) at.ties[j] = at.e[j] == found.largest;
+    if (with_ties)
+      for (idx j = 0; j < count; ++j) at.ties[j] = at.e[j] == found.largest;
     const Vec<T> shift = splat(found.largest);
     for (idx j = 0; j < count; j += lanes) store<T>(at.e + j, exponential<T>(load(at.e + j) - shift));
     for (idx j = 0; j < count; ++j) {
@@ -133,7 +134,7 @@ template <class T> struct Window {
     const Place at(c, b, h, own);
     fetch(at);
     for (idx t = 0; t < c.targets; ++t) {
-      const Weights found = weigh(at, t);
+      const Weights found = weigh(at, t, false);
       const idx first = at.first(t), count = at.count(t);
       combine(at.e, at.V + first * at.D, count, at.D, at.x);
       if (found.far) add(&found.gain, at.N, at.x, 1, at.D);
@@ -150,7 +151,7 @@ template <class T> struct Window {
     for (idx i = 0; i < c.sources * at.D; ++i) at.dK[i] = at.dV[i] = 0;
     for (idx i = 0; i < at.D; ++i) at.du[i] = 0;
     for (idx t = 0; t < c.targets; ++t) {
-      const Weights found = weigh(at, t);
+      const Weights found = weigh(at, t, true);
       const idx first = at.first(t), count = at.count(t);
       const T share = found.total == 0 ? T(0) : T(1) / found.total;
       // x is the gradient of the numerator; that of the denominator is -x.y.
