@@ -6,7 +6,6 @@ import math
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from itertools import islice
 from pathlib import Path
 
 from .progress import numbers
@@ -57,8 +56,9 @@ def _own(sessions: list[_Session], save_dir: str | None) -> list[_Session]:
     """
     own = [number for number, session in enumerate(sessions) if session.save_dir in (save_dir, None)]
     for number in own:  # which grows
-        before = (n for n in reversed(range(number)) if sessions[number].loaded in sessions[n].saved)
-        own += [n for n in islice(before, 1) if n not in own]
+        before = next((n for n in reversed(range(number)) if sessions[number].loaded in sessions[n].saved), number)
+        if before not in own:
+            own.append(before)
     return [sessions[number] for number in sorted(own)]
 
 

@@ -18,6 +18,10 @@ class KeysAndValues(NamedTuple):
     v: Tensor
     pads: Tensor
 
+    def followed_by(self, other: "KeysAndValues") -> "KeysAndValues":
+        """Returns the positions of both, in this order."""
+        return KeysAndValues(*(torch.cat(pair, at) for *pair, at in zip(self, other, (2, 2, 1), strict=True)))
+
 
 class SoftmaxAttention(Projections):
     """Computes softmax(q K^T / sqrt(d_key)) V (Vaswani et al. 2017) with the interface of :class:`FastWeightAttention`.
@@ -65,11 +69,8 @@ class SoftmaxAttention(Projections):
             key_padding_mask = torch.zeros(written.shape[:2], dtype=torch.bool, device=x.device)
         after = KeysAndValues(self._heads("k", written), self._heads("v", written), key_padding_mask)
         if state is not None:
-            state, dimensions = self._checked(state, x), KeysAndValues(2, 2, 1)
-        if state is not None and not written.shape[1]:  # as in `read`; appending nothing would copy the state
-            after = state
-        elif state is not None:
-            after = KeysAndValues(*(torch.cat(pair, at) for *pair, at in zip(state, after, dimensions, strict=True)))
+            state = self._checked(state, x)
+            after = state.followed_by(after) if written.shape[1] else state  # to append nothing would copy the state
         return self._attend(x, after), after if return_state else None
 
     def read(self, x: Tensor, state: KeysAndValues) -> Tensor:
