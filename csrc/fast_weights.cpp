@@ -65,6 +65,8 @@ TORCH_LIBRARY(fwp, m) {
       "read_window_backward(Tensor grad_out, Tensor q, Tensor k, Tensor v, Tensor? sums, Tensor u, Tensor bias, "
       "Tensor? key_padding_mask, SymInt size) "
       "-> (Tensor grad_q, Tensor grad_k, Tensor grad_v, Tensor grad_sums, Tensor grad_u, Tensor grad_bias)");
+  // Softmax attention to a source that several queries read (fwp_fairseq/ops/source.py).
+  m.def("read_source(Tensor q, Tensor keys, Tensor values, Tensor? key_padding_mask) -> Tensor");
   // [softmax(y), softmax(-y)] over the last dimension (fwp_fairseq/feature_maps/softmax_pair.py).
   m.def("softmax_pair(Tensor y) -> Tensor");
   m.def("softmax_pair_backward(Tensor grad_f, Tensor f) -> Tensor");

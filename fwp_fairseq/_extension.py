@@ -14,7 +14,7 @@ _WITH_BACKWARD = (
     "fast_weights", "recur", "recur_lstm", "read_window", "softmax_pair", "to_length_one", "elu_to_length_one",
     "to_rms_one",
 )  # fmt: skip
-_OTHERS = ("decode", "fold", "rules", "feature_maps", "cpu_capability", "choose_cpu_capability")
+_OTHERS = ("decode", "fold", "read_source", "rules", "feature_maps", "cpu_capability", "choose_cpu_capability")
 OPERATORS = (*_WITH_BACKWARD, *(f"{name}_backward" for name in _WITH_BACKWARD), *_OTHERS)  # of csrc/fast_weights.cpp
 
 

@@ -6,6 +6,7 @@
 #include "../common/row_functions.h"
 #include "call.h"
 #include "decode_call.h"
+#include "source_call.h"
 #include "window_call.h"
 
 namespace fwp {
@@ -44,6 +45,7 @@ template <class T> struct KernelTable {
   HeadKernels<RecurrenceCall<T>, T> recurrence;
   HeadKernels<LstmCall<T>, T> lstm;
   HeadKernels<WindowCall<T>, T> window;
+  HeadKernel<SourceCall<T>, T> source;
   RowFunctions<T> rows;
 };
 

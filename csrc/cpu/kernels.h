@@ -8,6 +8,7 @@
 #include "head_backward.h"
 #include "lstm.h"
 #include "softmax_pair.h"
+#include "source.h"
 #include "unit_rows.h"
 #include "window.h"
 
@@ -20,9 +21,9 @@ template <class H, class C> std::size_t scratch_of(const C& c) {
   H(c, 0, 0, arena);
   return arena.used;
 }
-template <class T> void forward(const Call<T>& c, idx b, idx h, T* scratch) {
+template <class H, class C, class T> void forward(const C& c, idx b, idx h, T* scratch) {
   Arena<T> arena{scratch};
-  Head<T>(c, b, h, arena).forward();
+  H(c, b, h, arena).forward();
 }
 template <class T> void backward(const Call<T>& c, idx b, idx h, T* scratch) {
   Arena<T> arena{scratch};
@@ -56,11 +57,13 @@ constexpr HeadKernels<C, T> kernels_with_scratch{{K::scratch, K::forward}, {K::s
 
 template <class T>
 constexpr KernelTable<T> table{
-    .rules = {{scratch_of<Head<T>, Call<T>>, forward<T>}, {scratch_of<HeadBackward<T>, Call<T>>, backward<T>}},
+    .rules = {{scratch_of<Head<T>, Call<T>>, forward<Head<T>, Call<T>, T>},
+              {scratch_of<HeadBackward<T>, Call<T>>, backward<T>}},
     .decode = {decode_scratch<T>, step<T>, read<T>, fold<T>},
     .recurrence = kernels_with_scratch<Recurrent<T>, RecurrenceCall<T>, T>,
     .lstm = kernels_with_scratch<Lstm<T>, LstmCall<T>, T>,
     .window = kernels_with_scratch<Window<T>, WindowCall<T>, T>,
+    .source = {scratch_of<Source<T>, SourceCall<T>>, forward<Source<T>, SourceCall<T>, T>},
     .rows = {{SoftmaxPair<T>::forward, ToLengthOne<T>::forward, EluToLengthOne<T>::forward, ToRmsOne<T>::forward},
              {SoftmaxPair<T>::backward, ToLengthOne<T>::backward, EluToLengthOne<T>::backward, ToRmsOne<T>::backward}}};
 

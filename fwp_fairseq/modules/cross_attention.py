@@ -4,7 +4,7 @@ import torch
 from fairseq.modules import MultiheadAttention
 from torch import Tensor, nn
 
-from ..numerics import state_type
+from ..ops.source import read_source, source_weights
 from ..options import SiteOptions
 from . import incremental_state as states
 from .fairseq_attention import AttentionCall, FairseqAttention
@@ -79,8 +79,11 @@ class CrossAttention(FairseqAttention, MultiheadAttention):
             angles = [None] * len(query) if angle is None else angle.split(1)
             steps = zip(query.split(1), angles, strict=True)
             return torch.cat([self._read_near(*step, source) for step in steps]), None
+        if not self.shows_weights_in_steps:
+            q = self._queries(query, source, angle)
+            return self._output(read_source(q, source.keys, source.values, key_padding_mask=source.pads), query), None
         out, weights = self._read(query, source, angle)
-        return out, _shown(weights, call) if self.shows_weights_in_steps else None
+        return out, _shown(weights, call)
 
     def _query_angles(self, query: Tensor, saved: dict) -> tuple[Tensor | None, dict]:
         """Computes the angles of queries, (T, R, 1, P) for P rotated pairs of coordinates.
@@ -132,21 +135,26 @@ class CrossAttention(FairseqAttention, MultiheadAttention):
     def _read(self, query: Tensor, source: SharedSource, angle: Tensor | None) -> tuple[Tensor, Tensor]:
         """Reads each row's source with query (T, R, C).
 
-        Returns the output (T, R, C) and the weights (N, H, (R / N) T, S). ``angle`` (T, R, 1, P) rotates the queries;
-        it is None without rotary positions.
+        Returns the output (T, R, C) and the weights (N, H, (R / N) T, S). ``angle`` is that of the queries.
         """
-        length, sources, beam = len(query), len(source.keys), source.beam
+        q = self._queries(query, source, angle)
+        weights = source_weights(q, source.keys, source.pads)
+        out = self.dropout_module(weights.type_as(q)) @ source.values
+        return self._output(out.transpose(1, 2), query), weights
+
+    def _queries(self, query: Tensor, source: SharedSource, angle: Tensor | None) -> Tensor:
+        """Projects query (T, R, C) to the queries of each source, (N, (R / N) T, H, d_key).
+
+        ``angle`` (T, R, 1, P) rotates them; it is None without rotary positions.
+        """
         q = (self.q_proj(query) * self.scaling).unflatten(-1, (self.num_heads, self.head_dim))
         q = q if angle is None else rotated(q, angle)
-        q = q.unflatten(1, (sources, beam))
-        q = q.permute(1, 3, 2, 0, 4).flatten(2, 3)  # (N, H, beam T, d)
-        scores = q @ source.keys
-        if source.pads is not None:
-            scores = scores.masked_fill(source.pads[:, None, None], float("-inf"))
-        weights = scores.softmax(-1, dtype=state_type(scores.dtype))
-        out = self.dropout_module(weights.type_as(scores)) @ source.values
-        out = out.view(sources, self.num_heads, beam, length, self.head_dim).permute(3, 0, 2, 1, 4)
-        return self.out_proj(out.reshape(query.shape)), weights
+        return q.unflatten(1, (-1, source.beam)).permute(1, 2, 0, 3, 4).flatten(1, 2)
+
+    def _output(self, out: Tensor, query: Tensor) -> Tensor:
+        """Projects what the queries of each source read, (N, (R / N) T, H, d_value), to the result (T, R, C)."""
+        out = out.unflatten(1, (-1, len(query))).permute(2, 0, 1, 3, 4)
+        return self.out_proj(out.reshape(query.shape))
 
     def make_generation_fast_(self, need_attn: bool = False, **kwargs) -> None:
         """Prepares for decoding: without --print-alignment (``need_attn``), steps return no attention weights."""

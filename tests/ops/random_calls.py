@@ -176,6 +176,19 @@ def of_gradients_of_a_window(draw) -> dict:
     return {"grad_out": positions(draw, B, T, H, d, dtype=taken)} | x
 
 
+def of_a_source(draw) -> dict:
+    """The arguments of fwp::read_source."""
+    N, T, H, d, d_value, S = (draw(SIZES) for _ in range(6))
+    taken, pads = draw(st.sampled_from([torch.float32, torch.float64])), torch.rand(N, S) > 0.5
+    pads[:, :1] = False  # opcheck finds that NaN differs from NaN
+    return {
+        "q": positions(draw, N, T, H, d, dtype=taken),
+        "keys": positions(draw, N, H, d, S, dtype=taken),
+        "values": positions(draw, N, H, S, d_value, dtype=taken),
+        "key_padding_mask": pads if draw(st.booleans()) else None,
+    }
+
+
 def of_a_softmax_pair(draw) -> dict:
     B, L, H, n = (draw(SIZES) for _ in range(4))
     return {"y": positions(draw, B, L, H, n, dtype=draw(st.sampled_from([torch.float32, torch.float64])))}
@@ -294,6 +307,7 @@ OPERATORS = {
     "recur_lstm_backward": lambda draw: of_recurrent_gradients(draw, lstm=True),
     "read_window": of_a_window,
     "read_window_backward": of_gradients_of_a_window,
+    "read_source": of_a_source,
     "softmax_pair": of_a_softmax_pair,
     "softmax_pair_backward": of_gradients_of_a_softmax_pair,
     **dict.fromkeys(("to_length_one", "elu_to_length_one", "to_rms_one"), of_unit_rows),

@@ -1,4 +1,4 @@
-"""Wrong arguments of windows and recurrences are refused alike by every backend, in every type."""
+"""Wrong arguments of sources, windows and recurrences are refused alike by every backend, in every type."""
 
 from functools import partial
 
@@ -6,18 +6,24 @@ import pytest
 import torch
 
 from fwp_fairseq.layers import FastWeightAttention
-from fwp_fairseq.ops import read_window, recur, recur_lstm
+from fwp_fairseq.ops import read_source, read_window, recur, recur_lstm
 
 BACKENDS = ("auto", "reference", "chunked")
 TYPES = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
 B, S, H, D = 2, 6, 3, 4
 META = torch.device("meta")
+FREE = {("q", 1), ("sums", 1), ("values", 3)}  # dimensions that no other tensor determines
 
 
 def window():
     x = torch.randn(B, S, H, D)
     given = {"q": x[:, 2:], "k": x, "v": x, "sums": torch.randn(B, 3, H, D + 1), "u": torch.randn(H, D)}
     return given | {"bias": torch.randn(H), "key_padding_mask": torch.zeros(B, S, dtype=torch.bool)}
+
+
+def source():
+    q, keys, values = torch.randn(B, S, H, D), torch.randn(B, H, D, S + 1), torch.randn(B, H, S + 1, D + 1)
+    return {"q": q, "keys": keys, "values": values, "key_padding_mask": torch.zeros(B, S + 1, dtype=torch.bool)}
 
 
 def recurrence(gates):
@@ -28,6 +34,7 @@ def recurrence(gates):
 
 
 CALLS = {
+    "read_source": (read_source, source),
     "read_window": (partial(read_window, size=2), window),
     "recur": (recur, lambda: recurrence(1)),
     "recur_lstm": (recur_lstm, lambda: recurrence(3)),
@@ -39,7 +46,7 @@ def wrong(name, x):
     yield x[None]
     yield x[0]
     for dim in range(x.dim()):
-        if not (name in ("q", "sums") and dim == 1):
+        if (name, dim) not in FREE:
             yield torch.cat([x, x.narrow(dim, 0, 1)], dim)
             yield x.narrow(dim, 0, 1)
     yield x.to(META)
