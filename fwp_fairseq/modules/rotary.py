@@ -69,11 +69,11 @@ class CrossPositions(nn.Module):
     def source_angles(self, position: Tensor, like: Tensor) -> Tensor:
         """Computes the angles (..., 1, P) of positions (...) of the source."""
         kind = state_type(like.dtype)
-        octaves = torch.arange(self.pairs, device=like.device, dtype=kind) / max(1, self.pairs - 1)
-        wavelength = _SHORTEST * (_LONGEST / _SHORTEST) ** octaves
-        return (position.to(kind)[..., None] * (2 * math.pi / wavelength)).unsqueeze(-2)
+        first, last = (math.log10(2 * math.pi / wavelength) for wavelength in (_SHORTEST, _LONGEST))
+        rates = torch.logspace(first, last, self.pairs, device=like.device, dtype=kind)
+        return position.to(kind)[..., None, None] * rates
 
     def target_angles(self, position: Tensor, like: Tensor) -> Tensor:
         """Computes the angles (..., 1, P) of positions (...) of the target."""
         source, target = self.lengths.to(state_type(like.dtype)).unbind()
-        return self.source_angles(position * torch.where(target > 0, source / target.clamp(min=1), 1.0), like)
+        return self.source_angles(position * (source / target).nan_to_num(1.0), like)  # 0 / 0 is not measured yet
