@@ -1,6 +1,7 @@
 """Checks the content of a checkpoint, which may come from a stranger, before it is used."""
 
 import argparse
+import errno
 import math
 import os
 import re
@@ -35,6 +36,11 @@ def why_unreadable(error: Exception) -> str:
     if cause := _CAUSE.search(str(error)):
         return printable(cause[1])
     return printable(str(error).partition("\n")[0]) or type(error).__name__
+
+
+def is_damage(error: Exception) -> bool:
+    """Tells an error of what a file holds from one of the operating system, such as a missing permission."""
+    return not isinstance(error, OSError) or error.errno in (None, errno.EINVAL)
 
 
 def check_file(file) -> None:

@@ -31,10 +31,11 @@ def replaced(path: str | os.PathLike) -> Iterator[BinaryIO]:
     """Opens a binary file that replaces ``path`` when the block ends, and is removed when the block raises.
 
     It keeps the mode of the file that it replaces. A writer that is killed leaves ``.NAME.PID.tmp`` beside it. Raises
-    OSError if writing fails or ``path`` exists and is not a regular file.
+    OSError if writing fails, or ``path`` exists and is not a regular file, or is an open one such as ``/dev/stdout``,
+    to which others may be writing.
     """
     target = Path(path).resolve()
-    if target.exists() and not target.is_file():
+    if (target.exists() and not target.is_file()) or _is_open_file(Path(path)):
         raise OSError(f"{path}: expected a regular file")
     unfinished = target.with_name(f".{target.name}.{os.getpid()}.tmp")
     try:
@@ -52,6 +53,13 @@ def replaced(path: str | os.PathLike) -> Iterator[BinaryIO]:
         if getattr(error, "filename", None) in (unfinished, str(unfinished)):
             error.filename = str(path)  # the name that the caller knows
         raise
+
+
+def _is_open_file(path: Path) -> bool:
+    """Tells whether a path leads through the open files of a process (/dev/stdout, /dev/fd/N), which Linux lists."""
+    while not (found := path.parent.resolve().is_relative_to("/proc")) and path.is_symlink():
+        path = path.parent / path.readlink()
+    return found
 
 
 @contextlib.contextmanager

@@ -44,6 +44,11 @@ def test_device_or_pipe_is_never_replaced(tmp_path):
     for path in (tmp_path / "pipe", tmp_path, "/dev/null"):
         with pytest.raises(OSError, match="expected a regular file"):
             write_atomically(path, "text")
+    with open(tmp_path / "log", "a") as log:
+        os.symlink(f"/dev/fd/{log.fileno()}", tmp_path / "link")
+        for path in (f"/dev/fd/{log.fileno()}", f"/proc/self/fd/{log.fileno()}", tmp_path / "link"):
+            with pytest.raises(OSError, match="expected a regular file"):
+                write_atomically(path, "text")
     with pytest.raises(FileNotFoundError, match=r"none/x.md'$"):
         write_atomically(tmp_path / "none/x.md", "text")
     assert (tmp_path / "pipe").is_fifo() and Path("/dev/null").is_char_device()

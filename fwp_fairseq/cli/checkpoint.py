@@ -8,7 +8,7 @@ from pathlib import Path
 
 import torch
 
-from ..checkpoint_content import architecture, read, section, why_unreadable
+from ..checkpoint_content import architecture, is_damage, read, section, why_unreadable
 from ..files import reason, refuse_interpreted, replaced
 from ..text import printable
 from .errors import CommandError, UsageError
@@ -33,8 +33,10 @@ def load(path: Path, mmap: bool = False) -> dict:
     except ValueError as error:
         raise CommandError(f"{path}: {printable(error)}") from None
     except Exception as error:  # damaged pickles end in errors of every kind
-        reason = why_unreadable(error)
-        raise CommandError(f"{path}: truncated, or not a checkpoint that can be loaded safely: {reason}") from None
+        if not is_damage(error):
+            raise CommandError(f"{path}: {error.strerror}") from None
+        why = why_unreadable(error)
+        raise CommandError(f"{path}: truncated, or not a checkpoint that can be loaded safely: {why}") from None
 
 
 def load_last(folder: Path) -> dict | None:
@@ -71,7 +73,8 @@ def load_model(path: Path, find_data: Callable[[dict], Path]):
         refuse_not_finite(path, state["model"])
         (model,), _, task = checkpoint_utils.load_model_ensemble_and_task([str(path)], state=state)
     except (OSError, RuntimeError, ValueError, KeyError) as error:
-        raise CommandError(str(error) if str(path) in str(error) else f"{path}: {error}") from None
+        message = reason(error) if isinstance(error, OSError) else str(error)
+        raise CommandError(message if str(path) in message else f"{path}: {message}") from None
     finally:
         logging.disable(logging.NOTSET)
     if not hasattr(model, "encoder"):

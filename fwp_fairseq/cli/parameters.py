@@ -5,6 +5,7 @@ from pathlib import Path
 
 import torch
 
+from ..text import printable
 from .errors import CommandError
 
 # Entries that are no parameters: an uninitialised number that sinusoidal positions save, and layout versions.
@@ -26,7 +27,7 @@ def refuse_not_finite(path: Path, parameters: dict) -> None:
 def complete(path: Path, parameters: dict, options: dict) -> dict:
     """Returns the parameters of a Transformer of fairseq's or of ours by the names that fairseq gives them today.
 
-    Raises CommandError if a model with these options, which is built without memory, has others or other shapes.
+    Raises CommandError if a model with these options, which is built without memory, has more, fewer or other ones.
     """
     from ..checkpoint_model import check_size, refuse_other_types
     from ..models import attention_flags
@@ -38,7 +39,11 @@ def complete(path: Path, parameters: dict, options: dict) -> dict:
         refuse_other_types(model, parameters)
     except ValueError as error:
         raise CommandError(f"{path}: {error}") from None
-    for name, expected in model.state_dict().items():
+    described = model.state_dict()
+    for name in parameters.keys() - described.keys():
+        if not _NO_PARAMETER.fullmatch(name):
+            raise CommandError(f"{path}: parameter {printable(name)} is none of the model that its options describe")
+    for name, expected in described.items():
         if name == attention_flags.BUFFER or _NO_PARAMETER.fullmatch(name):
             continue
         shape = tuple(expected.shape)

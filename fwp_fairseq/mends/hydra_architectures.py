@@ -1,7 +1,7 @@
-"""Makes an architecture's name in a Hydra configuration mean what it means to --arch, and names an unknown one.
+"""Makes an architecture's name in a Hydra configuration mean what it means to --arch, and refuses an unknown one.
 
-fairseq-hydra-train uses only the model class of this name, with the defaults of that class. For an unknown name, the
-message that fairseq formats ends in a KeyError.
+fairseq-hydra-train uses only the model class of this name, with the defaults of that class. If the name is unknown or
+missing, the message that fairseq formats ends in a KeyError.
 """
 
 import argparse
@@ -47,7 +47,8 @@ def merge_filled(merge, dc, cfg, remove_missing=False):
 
 @around(models, "build_model")
 def build_known(build, cfg, task, *more, **named):
-    name = getattr(cfg, "_name", None)
-    if name is not None and name not in models.ARCH_MODEL_REGISTRY and name not in models.MODEL_REGISTRY:
+    name = getattr(cfg, "_name", None) or getattr(cfg, "arch", None)
+    is_nested = name is None and len(cfg) == 1  # model: {NAME: {...}}
+    if not is_nested and name not in models.ARCH_MODEL_REGISTRY and name not in models.MODEL_REGISTRY:
         raise ValueError(f"model._name {name}: expected an architecture, as `fwp archs` lists them, or a model")
     return build(cfg, task, *more, **named)

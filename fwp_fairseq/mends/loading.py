@@ -14,7 +14,7 @@ from fairseq import checkpoint_utils
 from fairseq.file_io import PathManager
 from fairseq.trainer import Trainer
 
-from ..checkpoint_content import architecture, plain, read, section, why_unreadable
+from ..checkpoint_content import architecture, is_damage, plain, read, section, why_unreadable
 from ..checkpoint_model import Allowance, check_size, refuse_other_types
 from ..text import printable
 from ..upgrades import is_old
@@ -41,9 +41,9 @@ def load_and_name(load, path, arg_overrides=None, *args, **kwargs):
             if name.startswith("fwp_"):
                 logger.warning(f"--model-overrides {printable(name)}: ignored; checkpoint {path} has no such option")
         return state
-    except FileNotFoundError:
-        raise
     except Exception as error:
+        if not is_damage(error):
+            raise
         reason = why_unreadable(error)
         if isinstance(error, ValueError) or "would run" in reason:
             raise RuntimeError(f"checkpoint {path} is refused: {reason}") from error

@@ -13,6 +13,7 @@ import pytest
 import torch
 from fairseq import checkpoint_utils
 
+from fwp_fairseq import checkpoint_content
 from fwp_fairseq.mends import loading
 
 SECONDS, KILOBYTES = 20, 1_000_000
@@ -83,6 +84,10 @@ ONLY_OURS = {
     "narrow": (parameter(lambda x: x[:1], f"{OURS}.weight"), f"{OURS}.weight is of shape (1, 16), expected (2, 16)"),
     "no-key": (without("encoder.layers.1.self_attn.k_proj.weight"), "is missing, expected one of shape (16, 16)"),
     "no-words": (without("encoder.embed_tokens.weight"), "is missing, expected one of shape (24, 16)"),
+    "surplus": (
+        lambda state: state["model"].update({"decoder.head": torch.zeros(3)}),
+        "parameter decoder.head is none of the model",
+    ),
 }
 LINES = "relu\n--finetune-from-model x --user-dir evil\x1b[2J"  # which a program might split into flags
 CONVERT_ONLY = {
@@ -339,4 +344,17 @@ def test_a_damaged_checkpoint_is_named(save, refused, tmp_path, content):
     path.write_bytes(content if isinstance(content, bytes) else path.read_bytes()[:content])
     assert path.name in refused(1, "average", "--inputs", path, "--output", tmp_path / "out.pt")
     with pytest.raises(RuntimeError, match=rf"checkpoint \S*{path.name} cannot be read"):
+        checkpoint_utils.load_checkpoint_to_cpu(str(path))
+
+
+def test_what_the_operating_system_refuses_is_no_damage(save, refused, tmp_path, monkeypatch):
+    path = save("fwp_transformer_tiny")
+
+    def denied(file, *_, **__):
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr(checkpoint_content, "check_file", denied)
+    message = refused(1, "average", "--inputs", path, "--output", tmp_path / "out.pt")
+    assert message.endswith(f"{path}: Permission denied")
+    with pytest.raises(PermissionError, match="Permission denied"):
         checkpoint_utils.load_checkpoint_to_cpu(str(path))

@@ -80,3 +80,6 @@ def test_an_unknown_option_is_refused():
 def test_an_unknown_architecture_is_named():
     with pytest.raises(ValueError, match=r"model\._name fwp_transformer_tinny: expected an architecture"):
         models.build_model(OmegaConf.create({"_name": "fwp_transformer_tinny"}), None)
+    for absent in ({"dropout": 0.1, "encoder_layers": 2}, {"_name": None, "dropout": 0.1}):
+        with pytest.raises(ValueError, match=r"model\._name None: expected an architecture"):
+            models.build_model(OmegaConf.create(absent), None)
