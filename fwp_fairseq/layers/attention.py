@@ -108,7 +108,7 @@ class FastWeightAttention(MemoryAttention):
         if self.has_both_ways and state is not None:
             raise ValueError(f"state {_BOTH_WAYS}")
         x, written = self.checked_inputs(x, source, key_padding_mask)
-        if source is not None and (source.shape[1] or self.has_both_ways):  # an empty one is that of `read`
+        if source is not None and (source.shape[1] or self.has_both_ways):  # `read` passes an empty one
             _refuse_source(self.options, "source")
         if source is None and not x.shape[1]:  # one position of padding, so that parameters get gradients
             pads, padded = x.new_ones(x.shape[0], 1, dtype=torch.bool), F.pad(x, (0, 0, 0, 1))
@@ -128,7 +128,7 @@ class FastWeightAttention(MemoryAttention):
     def read(self, x: Tensor, state: State) -> Tensor:
         """Reads from a state with x (B, T, embed_dim), without writing; only with ``causal=False``.
 
-        Convolutions of queries see the positions of this x alone, so with ``conv_size`` x is a whole input.
+        Convolutions see this x alone, so with ``conv_size``, x must be the whole input.
         """
         if self.has_both_ways:
             raise ValueError("read needs a state, and attention with passes = 'both-ways' has none")
@@ -146,11 +146,13 @@ class FastWeightAttention(MemoryAttention):
 
 
 def _refuse_source(options: SiteOptions, what: str) -> None:
-    """Raises ValueError if attention with these options, which is self-attention alone, gets a source."""
+    """Raises ValueError for a source (``what``) if these options allow self-attention alone."""
     if options.passes == "both-ways":
         raise ValueError(f"{what} {_BOTH_WAYS}")
     if options.conv_size is not None:
-        raise ValueError(f"{what} contradicts conv_size = {options.conv_size}, for self-attention alone; expected None")
+        raise ValueError(
+            f"{what} contradicts conv_size = {options.conv_size}, an option of self-attention; expected None"
+        )
 
 
 def checked_options(kind: str | SiteOptions, options: dict[str, Any], causal: bool) -> SiteOptions:

@@ -1,6 +1,6 @@
 """What layers and fairseq modules with a memory share: projections, norms and one memory.
 
-Subclasses define the call.
+Subclasses provide ``forward``.
 """
 
 import math
@@ -37,7 +37,7 @@ class MemoryAttention(Projections):
         embed_dim, num_heads, causal, source_dim: as in :class:`Projections`.
 
     Raises:
-        ValueError: the map cannot have this width, or the heads do not fit the width or the passes.
+        ValueError: the map cannot have this width, or num_heads does not divide embed_dim, or is odd with both-ways.
     """
 
     def __init__(

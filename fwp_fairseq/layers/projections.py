@@ -20,7 +20,7 @@ def head_width(embed_dim: int, num_heads: int) -> int:
 class Projections(nn.Module):
     """Projects inputs to q, k and v of each head, and the outputs of the heads to the result.
 
-    A subclass defines the call. Its constructor creates its other modules and then calls :meth:`start_projections`.
+    A subclass provides ``forward``. Its constructor creates its other modules and then calls :meth:`start_projections`.
 
     Parameters: q_proj, k_proj, v_proj and out_proj with bias, named and initialised as in fairseq's attention; with
     ``conv_size``, those of the short convolutions ``q_conv``, ``k_conv`` and ``v_conv``.
@@ -69,8 +69,8 @@ class Projections(nn.Module):
             name: ``q``, ``k`` or ``v``.
             x: (B, L, width), or another order that :meth:`swap_layout` converts.
             pads: (B, L), True at padding; only convolutions need it.
-            history: the latest projections before x, under the key ``name``, which causal convolutions read; no such
-                key before the first position. The call replaces them with those that the next call needs.
+            history: ``history[name]`` holds the latest projections before x, which causal convolutions read; it is
+                absent before the first position. The call replaces it with what the next call needs.
         """
         y, conv = self.get_submodule(f"{name}_proj")(x), getattr(self, f"{name}_conv")
         if conv is not None:
@@ -82,7 +82,7 @@ class Projections(nn.Module):
         return self.swap_layout(y.unflatten(-1, (self.num_heads, self.head_dim)))
 
     def swap_layout(self, x: Tensor) -> Tensor:
-        """Converts a tensor from the layout of the caller to (B, L, ...), or back. Here both are the same."""
+        """Converts a tensor from the layout of the caller to (B, L, ...), or back. Here x already has it."""
         return x
 
     def checked_inputs(self, x: Tensor, source: Tensor | None, mask: Tensor | None) -> tuple[Tensor, Tensor]:
@@ -107,7 +107,7 @@ class Projections(nn.Module):
     def check_read(self, x: Tensor, state: tuple | None) -> None:
         """Raises ValueError if this attention cannot ``read`` from the state with x."""
         if self.causal:
-            raise ValueError("read is for attention with causal=False; causal attention writes what it reads with")
+            raise ValueError("read needs causal=False; causal attention writes each position before it reads")
         if state is None:
             raise ValueError("state is None, expected the state that forward returned")
         self.check_input("x", x, self.embed_dim)

@@ -83,7 +83,7 @@ class ShortConvolution(nn.Conv1d):
             return (x.to(kind) * self.weight[:, 0].T.to(kind)).sum(1, keepdim=True).to(x.dtype)
         if x.device.type != "cpu":
             return super().forward(x.transpose(1, 2)).transpose(1, 2)
-        # The positions are an image of one row, whose coordinates torch leaves innermost; conv1d would copy x.
+        # As an image of one row, x already has its channels last, so conv2d copies nothing; conv1d would.
         image, weight = x.transpose(1, 2)[:, :, None], self.weight[:, :, None]
         y = conv2d(image, weight, padding=(0, *self.padding), groups=self.groups)
         return y[:, :, 0].transpose(1, 2)

@@ -39,7 +39,10 @@ class Decay(nn.Module):
         nn.init.zeros_(self.log_rate)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Computes alpha (..., num_heads) from x (..., source_dim); in float32, as half precision rounds most to 1."""
+        """Computes alpha (..., num_heads) from x (..., source_dim).
+
+        alpha is float32 for half precision, which would round most of it to 1.
+        """
         logits = self.proj(x)
         logits, log_rate = (y.to(state_type(logits.dtype)) for y in (logits, self.log_rate))
         return torch.exp(-log_rate.exp() * F.softplus(logits))
@@ -48,4 +51,4 @@ class Decay(nn.Module):
 def _draw_steps(proj: nn.Linear) -> None:
     small(proj)
     steps = torch.logspace(-math.log10(SHORTEST), -math.log10(LONGEST), proj.out_features, dtype=torch.float64)
-    assign(proj.bias, steps.expm1().log())  # softplus of this gives the step
+    assign(proj.bias, steps.expm1().log())  # softplus of this gives one over the span

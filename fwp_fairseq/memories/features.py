@@ -13,10 +13,10 @@ class Features(nn.Module):
 
     :meth:`queries` and :meth:`keys` compute the first step; operators, which receive :attr:`kernel_map`, compute the
     second step on the fly. In three cases, the first step computes the features completely, and :attr:`kernel_map` is
-    the identity: features of length 1 (the normaliser ``l2``), maps that the kernels lack, and ``explicit``. (Operators
-    compute features before their kernels in two more cases: on CUDA, if a feature depends on a whole row, and with a
-    tiny eps; see :mod:`..ops.native` and :mod:`..ops.fast_weights`.) Storing the features takes d_dot numbers per
-    position, and twice as many in training.
+    the identity: features of length 1 (the normaliser ``l2``), maps that the kernels lack, and ``explicit``. (In two
+    more cases, the operator itself computes features before it calls its kernel: on CUDA, if a feature depends on a
+    whole row, and with a tiny eps; see :mod:`..ops.native` and :mod:`..ops.fast_weights`.) Storing the features takes
+    d_dot numbers per position, and twice as many in training.
 
     Parameters: those of ``feature_map``, and of ``query_map`` if queries have a separate map.
 
@@ -58,8 +58,8 @@ class Features(nn.Module):
         x = x.transpose(1, 2)
         if self.has_length_one:
             features = phi.of_length_one(x, EPS).transpose(1, 2)
-            # float16 has as many bits as the CUDA kernels' operands, but too small a range for the gradients of a
-            # model in bfloat16.
+            # float16 has as many significant bits as the operands of the CUDA kernels, but too small a range for the
+            # gradients of a model in bfloat16.
             narrow = x.dtype == torch.float16 or (x.dtype == torch.bfloat16 and not torch.is_grad_enabled())
             return features.half() if x.is_cuda and narrow else features
         return phi(x, whole=self._identity is not None).transpose(1, 2)

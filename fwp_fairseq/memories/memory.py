@@ -84,7 +84,7 @@ class Memory(nn.Module):
 
     @classmethod
     def rows(cls) -> tuple[Option, ...]:
-        """Returns the rows of the options that choose this memory or that only this memory reads."""
+        """Returns the options, as rows of their table, that choose this memory or that only it reads."""
         return ()
 
     @classmethod

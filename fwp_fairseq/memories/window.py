@@ -8,7 +8,7 @@ earlier ones (far) through features phi, whose products are multiplied by a lear
 
 This is the hybrid attention of Zhang et al. 2025 ("LoLCATs"), except that their gain does not depend on the query. The
 far sums are a matrix W and a vector z, as without a window; a position is written into them when it leaves the window.
-:mod:`fwp_fairseq.ops.window` reads both. Padding takes no place in the window.
+:mod:`fwp_fairseq.ops.window` reads both. Padding does not count in the window.
 """
 
 import math
@@ -65,7 +65,8 @@ class _Positions(NamedTuple):
 class Window(Memory):
     """Reads the latest positions by softmax, and all earlier ones through a matrix.
 
-    Parameters: u, in ``weight`` (heads, d_key), and b, in ``bias`` (heads,), which start at 0; those of the features.
+    Parameters: u, in ``weight`` (heads, d_key), and b, in ``bias`` (heads,), which start at 0, and those of the
+    features.
 
     Cost per position and head: 2 w d_key multiplications in addition to those of the fast weights, which the first w
     positions do not need. A state has 2 w d_key additional numbers per head, and w for all heads together.

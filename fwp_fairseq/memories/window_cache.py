@@ -13,8 +13,8 @@ class WindowCache:
     """Stores the positions written so far by R hypotheses, in N rows of storage.
 
     Position t of row r is in entry t modulo w of the ring, at place places[r, entry]. Reordering hypotheses only moves
-    these indices. Padding takes no place in the ring, so once there is padding, the rows no longer write to the same
-    entry. From then on, each row has separate storage, which reordering copies.
+    these indices. The ring stores no padding, so once there is padding, the rows no longer write to the same entry.
+    From then on, each row has separate storage, which reordering copies.
 
     Attributes:
         kv: (w, N, H, 2 d_key), keys and values side by side.

@@ -43,8 +43,9 @@ class AttentionTransfer:
     averaged over heads. This is the cross-entropy of Zhang et al. 2024 ("The Hedgehog & the Porcupine") minus the
     entropy of a; it has the same gradient and is 0 if all weights agree.
 
-    Cost: all T x S weights of every head are computed and kept, twice and with gradients, as in training with softmax
-    attention without a fused kernel. No gradient flows from one layer to another.
+    Cost: the T x S weights of every head are computed and kept with their gradients, once for softmax and once for the
+    feature maps, as in training with softmax attention without a fused kernel. No gradient flows from one layer to
+    another.
 
     Args:
         model: a model; its sites with softmax attention stay as they are.

@@ -5,7 +5,7 @@ from torch import Tensor, nn
 
 from .large_linears import LargeLinear, replace_
 
-_ROWS = 16  # the number of rows of x for which oneDNN arranges the weights; other numbers are not slower
+_ROWS = 16  # oneDNN arranges the weights for x of this many rows; x of other sizes is not slower
 
 
 class PackedLinear(LargeLinear):

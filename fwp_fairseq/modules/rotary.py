@@ -8,11 +8,11 @@ from torch import Tensor, nn
 from ..numerics import state_type
 
 _SHORTEST, _LONGEST = 16, 4096  # wavelengths in cross-attention, in positions of the source
-_LARGEST_RATIO = 10_000  # of the longer to the shorter side, in tokens; a larger one means a damaged checkpoint
+_LARGEST_RATIO = 10_000  # of the tokens of sources and targets, larger to smaller; beyond it a checkpoint is damaged
 
 
 def rotated(x: Tensor, angle: Tensor) -> Tensor:
-    """Rotates the coordinates 2 i and 2 i + 1 of x (..., d) by angle[..., i], i < P; coordinates from 2 P on stay."""
+    """Rotates the coordinates 2 i and 2 i + 1 of x (..., d) by angle[..., i], i < P, and leaves those from 2 P on."""
     cos, sin = (f(angle).to(x.dtype) for f in (torch.cos, torch.sin))
     pairs, rest = x.split([2 * angle.shape[-1], x.shape[-1] - 2 * angle.shape[-1]], -1)
     a, b = pairs.unflatten(-1, (-1, 2)).unbind(-1)

@@ -12,7 +12,7 @@ from ..options import SiteOptions
 from . import incremental_state as states
 from .fairseq_attention import AttentionCall, FairseqAttention
 
-# Weights are raised to this in training, because guided alignment takes logarithms and a weight may be 0.
+# In training, smaller weights become this, because guided alignment takes logarithms and a weight may be 0.
 _SMALLEST_WEIGHT = 1e-6
 
 
@@ -131,7 +131,7 @@ class SiteAttention(FairseqAttention, MemoryAttention):
             return None
         if self.training:
             weights = weights.clamp(min=_SMALLEST_WEIGHT)
-            # Signed feature maps give negative weights. When these are raised, the sum of all can exceed 1.
+            # Signed feature maps give negative weights; clamping them can make the sum exceed 1.
             weights = weights / weights.sum(-1, keepdim=True).clamp(min=1)
         return weights.transpose(0, 1)
 

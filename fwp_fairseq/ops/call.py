@@ -71,7 +71,7 @@ class Call:
 
 
 def without_pads(k: Tensor, key_padding_mask: Tensor | None) -> Tensor:
-    """Returns keys (B, S, H, d) with 0 at pads: zero times NaN would be NaN in the gradients of their features."""
+    """Returns keys (B, S, H, d) with 0 at pads: in the gradients of their features, zero times NaN would be NaN."""
     return k if key_padding_mask is None else k.masked_fill(key_padding_mask[:, :, None, None], 0)
 
 

@@ -93,7 +93,7 @@ def _heads_first(x: Tensor) -> Tensor:
 
 
 class _Chunk:
-    """Computes the quantities needed to read one chunk of keys, values and gates.
+    """Computes what is needed to read and write one chunk of keys, values and gates.
 
     Numbers per position have shape ``(B, H, L, 1)``. ``present`` is 0 at padding and 1 elsewhere. At each position,
     earlier content is multiplied by ``keep``, and the position's own write by ``strength``. None stands for 1
@@ -231,11 +231,11 @@ def run(call: Call) -> tuple[Tensor, FastWeights | None]:
         z = call.initial_state.z.to(call.dtype) if call.normalize_output else None
 
     targets, sources, d_dot, d_value = q.phi.shape[2], v.shape[2], k.phi.shape[-1], v.shape[-1]
-    state_needed = call.return_state or not (  # or unless the Gram matrix is cheaper
+    state_needed = call.return_state or not (  # or, unless causal, if Gram matrices cost more
         call.causal or targets * sources * (d_dot + d_value) <= (targets + sources) * d_dot * d_value
     )
     needs_gram = call.causal or call.rule in CORRECTING
-    # Without a cut, exported graphs take any number of positions.
+    # None splits nothing, so that exported graphs accept any length.
     longest = CHUNK if needs_gram and sources > LONGEST_SINGLE_CHUNK else None
     count = int(sources > 0) if longest is None else -(-sources // longest)
     parts = zip(k.split(longest), *(_split(x, longest) for x in (v, beta, alpha, present)), strict=False)

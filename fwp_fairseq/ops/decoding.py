@@ -57,7 +57,7 @@ def _to_dtype(x: Tensor, dtype: torch.dtype) -> Tensor:
 
 @dataclass
 class Cache:
-    """Holds everything written so far: R rows (hypotheses) read N rows of storage; C is the capacity of the block.
+    """Holds what was written so far. R rows (hypotheses) read from N rows of storage; a block has room for C positions.
 
     Attributes:
         keys: (C, N, H, d_cached), normalised features. If features are wider than keys, and the map is homogeneous
@@ -221,7 +221,7 @@ class Decoding:
         return k.shape[-1] if self.feature_map is None else self.feature_map.d_dot
 
     def d_cached(self, k: Tensor) -> int:
-        """Returns the width of cached keys like k, which is that of keys or of features."""
+        """Returns the width of the cached form of keys like k: that of keys or of features."""
         return k.shape[-1] if self.keeps_keys else self.d_dot(k)
 
     @property

@@ -29,7 +29,7 @@ Options, the same for all operators:
     backend             auto, reference, chunked or native
 
 Every rule returns ``(out, state)``; the state is None unless requested. A wrong shape, dtype or device, or causal with
-T != S, raises ValueError, which names the tensor. If a backend other than auto cannot serve the inputs,
+T != S, raises ValueError, which names the tensor. If a backend other than auto does not support the inputs,
 NotImplementedError lists the reasons. Cost per head: O(L^2 (d_dot + d_value)) up to 128 positions, O(L d_dot d_value)
 beyond, and for the delta rules a triangular system of the length of a chunk (see :mod:`.chunked`).
 

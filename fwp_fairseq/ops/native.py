@@ -125,7 +125,7 @@ def _differentiate(ctx, grad_out, grad_W, grad_z):
 # the kernels of decoding compute them themselves, because a launch takes longer than this arithmetic.
 _OF_WHOLE_ROWS = ("favor", "softmax_pair")
 
-# The CUDA kernels multiply operands of 11 bits, which is enough for half precision but not for float32.
+# The CUDA kernels multiply operands with 11 significant bits, which is enough for half precision but not for float32.
 KERNEL = Kernel(
     "fast_weights", _fake, _fake_backward, _save, _differentiate, types=FLOATING,
     cuda_types=(torch.float16, torch.bfloat16), cuda_refusal="cuda_refusal",

@@ -1,4 +1,4 @@
-"""The recurrences of the Delta RNN and Delta LSTM of Irie et al. 2021, which read a matrix R with their last output.
+"""Recurrences of the Delta RNN and Delta LSTM of Irie et al. 2021, which read a matrix R with their previous output.
 
 Per head, each position t writes and then reads (Sec. 3.1). Delta RNN:
 
@@ -63,7 +63,7 @@ def recur(
 
     Raises:
         ValueError: a tensor has a wrong shape, type or device.
-        NotImplementedError: ``native`` cannot serve these inputs; the message lists every reason.
+        NotImplementedError: ``native`` does not support these inputs; the message lists every reason.
 
     Cost: 6 d^2 multiplications per position and head, one position after another.
     """

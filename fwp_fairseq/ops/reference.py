@@ -5,11 +5,13 @@ arguments, the features of a call and the division. The equations are those of S
 head, with k = phi(k_s), q = phi(q_t):
 
     sum    W <- W + v k^T                    z <- z + k                    Eq. 17, 18
-    delta  W <- W + beta (v - W k) k^T       z <- z + k                    Eq. 24; normalised: W k / (z.k + eps) for W k
+    delta  W <- W + beta (v - W k) k^T       z <- z + k                    Eq. 24
     gated  W <- (1 - beta) W + beta v k^T    z <- (1 - beta) z + beta k    Eq. 52 (Peng et al. 2021)
     gated_delta  (W, z) <- alpha (W, z), then as delta; not normalised this is
            W <- alpha W (I - beta k k^T) + beta v k^T                      Yang, Kautz and Hatamizadeh 2025, Eq. 10
-    read   y = W q, or W q / (z.q + eps) when normalised
+    read   y = W q
+
+When normalised, W q / (z.q + eps) replaces W q, and in the delta rules W k / (z.k + eps) replaces W k.
 
 Cost: O(S d_dot d_value) time per head and, under autograd, as much memory. It is meant for checking, not for training.
 """

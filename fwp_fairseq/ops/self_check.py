@@ -36,7 +36,7 @@ def error(actual: list[Tensor], expected: list[Tensor]) -> float:
 
 
 def both_passes(run: Callable[..., list[Tensor]], tensors: list[Tensor]) -> list[Tensor]:
-    """Computes results and the gradients of their sum, weighted by fixed numbers."""
+    """Computes results and the gradients of their sum with fixed weights."""
     tensors = [x.detach().requires_grad_() for x in tensors]
     results = run(*tensors)
     generator = torch.Generator().manual_seed(3)
@@ -116,7 +116,7 @@ def _row_function(run: Callable[[Tensor, float], Tensor], device: str) -> float:
 
 
 def cases(device: str) -> Iterator[tuple[str, Case]]:
-    """Yields the name and the error of every case."""
+    """Yields the name of each case and a function that computes its error."""
     half, other = (torch.float32,) * 2 if device == "cpu" else (torch.float16, torch.bfloat16)
     for rule in RULES:
         for length, dtype in ((32, half), (64, other), (300, half)):

@@ -1,4 +1,4 @@
-"""Softmax attention of decoding steps to a source that several queries read.
+"""Softmax attention in decoding, where several queries read the same source.
 
 The query t of a source reads all of its positions j that are not padding:
 
@@ -30,7 +30,7 @@ def read_source(
 
     Raises:
         ValueError: a tensor has a wrong shape, type or device, or the source is empty.
-        NotImplementedError: ``native`` cannot serve these inputs; the message lists every reason.
+        NotImplementedError: ``native`` does not support these inputs; the message lists every reason.
 
     Cost per query and head: S (d_key + d_value) multiplications.
     """
@@ -49,7 +49,7 @@ def read_source(
 
 
 def source_weights(q: Tensor, keys: Tensor, key_padding_mask: Tensor | None) -> Tensor:
-    """Computes the weights w, (N, H, T, S), of the same arguments; float32 for half precision."""
+    """Computes the weights w, (N, H, T, S), from arguments of :func:`read_source`; float32 for half precision."""
     scores = q.transpose(1, 2) @ keys
     if key_padding_mask is not None:
         scores = scores.masked_fill(key_padding_mask[:, None, None], float("-inf"))

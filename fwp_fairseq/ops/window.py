@@ -54,7 +54,7 @@ def read_window(
 
     Raises:
         ValueError: a tensor has a wrong shape, type or device.
-        NotImplementedError: ``native`` cannot serve these inputs; the message lists every reason.
+        NotImplementedError: ``native`` does not support these inputs; the message lists every reason.
 
     Cost per query and head: 2 w d multiplications; in PyTorch up to 4 w d.
     """
@@ -104,7 +104,7 @@ def _in_blocks(
     # Queries are taken in blocks, each with the positions that any of its queries reads.
     block = max(min(w, length), 1)
     span, added, missing = w + block - 1, -length % block, w - 1 + length - kv.shape[2]
-    if length == 1 and missing > 0:  # a step reads the positions that there are
+    if length == 1 and missing > 0:  # a step reads all positions, fewer than w
         span, missing = kv.shape[2], 0
     queries = F.pad((q / math.sqrt(q.shape[-1])).transpose(1, 2), (0, 0, 0, added)).unflatten(2, (-1, block))
     if missing > 0 and absent is None:

@@ -173,7 +173,7 @@ def test_calls_that_do_not_fit_are_refused():
     causal, cross, x = build("dpfp-sum"), build("dpfp-sum", causal=False), random()
     for call, message in (
         (lambda: causal(x, x), "source is given to causal attention, expected None"),
-        (lambda: causal.read(x, causal(x)[1]), "read is for attention with causal=False"),
+        (lambda: causal.read(x, causal(x)[1]), "read needs causal=False"),
         (lambda: cross.read(x, None), "state is None, expected the state that forward returned"),
         (lambda: SoftmaxAttention(EMBED, HEADS, causal=False).read(x, None), "state is None, expected"),
         (lambda: cross.step(x[:, 0]), "step is for attention with causal=True"),

@@ -101,7 +101,7 @@ def test_a_text_may_be_cut_anywhere_and_padded_on_either_side():
 
 
 def test_cross_attention_has_no_convolutions():
-    with pytest.raises(ValueError, match="source_dim = 6 contradicts conv_size = 3, for self-attention alone"):
+    with pytest.raises(ValueError, match="source_dim = 6 contradicts conv_size = 3, an option of self-attention"):
         FastWeightAttention("delta", 12, 2, conv_size=3, causal=False, source_dim=6)
     layer = FastWeightAttention("delta", 12, 2, conv_size=3, causal=False)
     with pytest.raises(ValueError, match="source contradicts conv_size = 3"):

@@ -136,7 +136,7 @@ def test_what_makes_no_sense_is_named():
         SoftmaxAttention(12, 2, source_dim=10)
     with pytest.raises(ValueError, match="source is given to causal attention"):
         build()(random(), random())
-    with pytest.raises(ValueError, match="read is for attention with causal=False"):
+    with pytest.raises(ValueError, match="read needs causal=False"):
         build().read(random(), None)
     with pytest.raises(ValueError, match="step is for attention with causal=True"):
         build(causal=False).step(random()[:, 0])

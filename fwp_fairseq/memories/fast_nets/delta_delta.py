@@ -30,8 +30,8 @@ class DeltaDelta(FastNet):
     """Writes a second fast weight matrix with the output of a first (Irie et al. 2021, Sec. 3.1, "Delta-Delta Net").
 
     The output of the first matrix has width 3 d_key + 1: it is the query, key, value and logit of beta of the second.
-    The vectors written to the first matrix have the same four parts; the site's v is their third. The delta rule writes
-    both matrices, with the same kind of feature map and normaliser; learned maps are not shared.
+    The vectors written to the first matrix have the same four parts, the third of which is the site's v. The delta rule
+    writes both matrices, with the same kind of feature map and normaliser; learned maps are not shared.
     """
 
     name, title = "delta", "Delta-Delta Net, a matrix writes a second one"
