@@ -10,9 +10,9 @@ import sys
 
 import torch
 
-from fwp_fairseq.modules.cross_attention import set_source_window_
 from fwp_fairseq.modules.int8 import quantize_
 from fwp_fairseq.modules.packed import pack_
+from fwp_fairseq.modules.softmax_cross_attention import set_source_window_
 
 from . import ctranslate2_engine, model_gate, models
 from .models import ModelCase

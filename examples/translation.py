@@ -101,12 +101,12 @@ def writes(attention, key: torch.Tensor) -> torch.Tensor:
 def all_writes(model, inputs: dict) -> dict[str, torch.Tensor]:
     """The writes of every attention with one matrix of fast weights, by the name of its place in the model."""
     from fwp_fairseq.memories.window import WindowState
-    from fwp_fairseq.modules import SiteAttention
+    from fwp_fairseq.modules import FastWeightSiteAttention
     from fwp_fairseq.ops import FastWeights
 
     found = {}
     for name, module in model.named_modules():
-        if not isinstance(module, SiteAttention):
+        if not isinstance(module, FastWeightSiteAttention):
             continue
         if module.options.passes == "both-ways" or module.memory.State not in (FastWeights, WindowState):
             print(f"{name}: no matrix that is written from the first position to the last; not in writes.svg")

@@ -167,15 +167,15 @@ def _own_parameters(parameters: dict, model, before: argparse.Namespace, after: 
     ``before`` and ``after`` are the options of the checkpoint and of the converted model.
     """
     from ..config import site_options
-    from ..modules import CrossAttention, SelfAttention, SiteAttention
+    from ..modules import FastWeightSiteAttention, SoftmaxCrossAttention, SoftmaxSelfAttention
 
     own, old_options, new_options = {}, site_options(before), site_options(after)
-    ours = CrossAttention | SelfAttention | SiteAttention
+    ours = SoftmaxCrossAttention | SoftmaxSelfAttention | FastWeightSiteAttention
     attentions = {f"{name}.": module for name, module in model.named_modules() if isinstance(module, ours)}
     for prefix, attention in attentions.items():
         new = {prefix + name: tensor for name, tensor in attention.state_dict().items()}
         kept = {}
-        if isinstance(attention, SiteAttention):
+        if isinstance(attention, FastWeightSiteAttention):
             mine, theirs = new_options[attention.site], old_options.get(attention.site)
             for deciding, entries in attention.memory.entries_by_options().items():
                 same = theirs is not None and all(getattr(mine, name) == getattr(theirs, name) for name in deciding)

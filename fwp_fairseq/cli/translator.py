@@ -146,7 +146,7 @@ class Translator:
                 setattr(side, limit, sys.maxsize if positions is None else positions.max_positions)
 
     def _narrow(self, size: int) -> None:
-        from ..modules.cross_attention import set_source_window_
+        from ..modules.softmax_cross_attention import set_source_window_
 
         try:
             set_source_window_(self.model, size)

@@ -21,8 +21,8 @@ from .short_convolution import CONVOLVED, STATES, History
 class MemoryAttention(Projections):
     """Projects inputs to the queries, keys, values and gates of a memory, and the memory's output to the result.
 
-    :class:`.attention.FastWeightAttention` is called like a layer, :class:`..modules.SiteAttention` like fairseq's
-    attention. Inputs have the layout of the caller; tensors of heads are batch-first.
+    :class:`.attention.FastWeightAttention` is called like a layer, and :class:`..modules.FastWeightSiteAttention` like
+    fairseq's attention. Inputs have the layout of the caller; tensors of heads are batch-first.
 
     Attributes:
         State: the named tuple that one call passes to the next.

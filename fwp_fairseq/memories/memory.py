@@ -33,7 +33,7 @@ class Sizes(NamedTuple):
     """The sizes of an attention site.
 
     Attributes:
-        inputs: width of the input from which keys and values are projected.
+        source_dim: width of the input from which keys and values are projected.
         heads: number of heads.
         d_key: width of the queries, keys, values and outputs of a head.
         causal: True in the decoder, where a position reads right after its own write; False where it reads after
@@ -41,7 +41,7 @@ class Sizes(NamedTuple):
         gain: the gain of the Xavier initialisation of the site's projections.
     """
 
-    inputs: int
+    source_dim: int
     heads: int
     d_key: int
     causal: bool
@@ -78,8 +78,8 @@ class Memory(nn.Module):
         gates = GATES[options.update_rule]
         # In the papers, the write strengths of the delta rules have no bias, and the gate of Peng et al. has one.
         bias = options.update_rule == "gated"
-        self.beta_proj = nn.Linear(sizes.inputs, sizes.heads, bias=bias) if "beta" in gates else None
-        self.decay = Decay(sizes.inputs, sizes.heads) if "alpha" in gates else None
+        self.beta_proj = nn.Linear(sizes.source_dim, sizes.heads, bias=bias) if "beta" in gates else None
+        self.decay = Decay(sizes.source_dim, sizes.heads) if "alpha" in gates else None
         self.slow: nn.Linear | None = None
 
     @classmethod

@@ -20,14 +20,14 @@ class WindowCache:
         kv: (w, N, H, 2 d_key), keys and values side by side.
         places: (R, w) int32, entry * N + the row of storage.
         count: the number of positions written, including padding.
-        written: (R,), the number of positions without padding; None until padding is written.
+        token_counts: (R,), the number of positions without padding; None until padding is written.
         far: the cache of the positions before the window.
     """
 
     kv: Tensor
     places: Tensor
     count: int = 0
-    written: Tensor | None = None
+    token_counts: Tensor | None = None
     far: Cache | None = None
 
     @classmethod
@@ -42,16 +42,16 @@ class WindowCache:
         self.places = self.places.index_select(0, order)
         if self.far is not None:
             self.far.reorder(order)
-        if self.written is not None:
-            self.written = self.written.index_select(0, order)
-        if self.written is not None or len(order) > self.kv.shape[1]:  # there is no room for so many rows
+        if self.token_counts is not None:
+            self.token_counts = self.token_counts.index_select(0, order)
+        if self.token_counts is not None or len(order) > self.kv.shape[1]:  # there is no room for so many rows
             self._copy()
 
     def move_apart(self) -> None:
         """Gives each row separate storage, and starts to count the positions that each row writes."""
-        if self.written is None:
+        if self.token_counts is None:
             self._copy()
-            self.written = torch.full((len(self.places),), self.count, device=self.kv.device)
+            self.token_counts = torch.full((len(self.places),), self.count, device=self.kv.device)
 
     def _copy(self) -> None:
         rows = len(self.places)
@@ -74,24 +74,24 @@ class WindowCache:
         size = len(self.kv)
         if self.count < size:
             return None
-        if self.written is None:
+        if self.token_counts is None:
             oldest, stays = self._stored().index_select(0, self.places[:, self.count % size]), None
         else:
-            oldest, stays = self.kv[self._next()], self.written[:, None] < size
+            oldest, stays = self.kv[self._next()], self.token_counts[:, None] < size
             stays = stays if pads is None else stays | pads
         return *oldest.unsqueeze(1).chunk(2, -1), stays
 
     def _next(self) -> tuple[Tensor, Tensor]:
         """Returns the entry and the storage row of each row's next position, once the rows have separate storage."""
-        return self.written % len(self.kv), torch.arange(len(self.written), device=self.kv.device)
+        return self.token_counts % len(self.kv), torch.arange(len(self.token_counts), device=self.kv.device)
 
     def write(self, k: Tensor, v: Tensor, pads: Tensor | None) -> None:
         """Writes one position (R, 1, H, d_key), except in rows in which ``pads`` (R, 1) is True."""
         size, stored = self.kv.shape[:2]
-        if self.written is not None:
+        if self.token_counts is not None:
             at, kv = self._next(), torch.cat([k, v], -1)[:, 0].to(self.kv.dtype)
             self.kv[at] = kv if pads is None else torch.where(pads[..., None], self.kv[at], kv)
-            self.written = self.written + (1 if pads is None else ~pads[:, 0])
+            self.token_counts = self.token_counts + (1 if pads is None else ~pads[:, 0])
             self.count += 1
             return
         entry, rows, d_key = self.count % size, k.shape[0], k.shape[3]
@@ -107,6 +107,6 @@ class WindowCache:
         The last tensor, (R, L), is True at places without a position; None if there are no such places.
         """
         places, absent = self.places[:, : min(self.count, len(self.kv))], None
-        if self.written is not None:
-            absent = torch.arange(places.shape[1], device=places.device) >= self.written[:, None]
+        if self.token_counts is not None:
+            absent = torch.arange(places.shape[1], device=places.device) >= self.token_counts[:, None]
         return *self._stored().unsqueeze(1).chunk(2, -1), places, absent

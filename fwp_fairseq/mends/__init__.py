@@ -71,9 +71,9 @@ def read_states(change: Callable[[dict], dict]) -> Iterator[None]:
 
 # In this order: of two that are around the same function of fairseq, the later one is the outer one.
 for _file in (
-    "literals", "saving", "loading", "archives", "layers_to_keep", "adaptive_softmax", "binarised_data", "text_encoding", "dictionaries",
-    "long_lines", "resuming", "resumed_counters", "context_window", "data_position", "nan_gradients",
-    "overflow", "moving_average", "multilingual_task", "hydra_architectures", "prepared_models", "processes",
-    "bfloat16", "retained_dropout", "repeated_ngrams", "diverse_beams", "logs",
+    "literals", "saving", "loading", "archives", "layers_to_keep", "adaptive_softmax", "binarised_data",
+    "text_encoding", "dictionaries", "long_lines", "resuming", "resumed_counters", "context_window", "data_position",
+    "nan_gradients", "overflow", "moving_average", "multilingual_task", "hydra_architectures", "prepared_models",
+    "processes", "bfloat16", "retained_dropout", "repeated_ngrams", "diverse_beams", "logs",
 ):  # fmt: skip
     importlib.import_module(f"{__name__}.{_file}")

@@ -14,7 +14,7 @@ from fairseq.modules.transformer_layer import TransformerDecoderLayerBase, Trans
 from torch import Tensor, nn
 
 from ..config import check_flags
-from ..modules import SiteAttention
+from ..modules import FastWeightSiteAttention
 from ..modules import incremental_state as states
 from ..modules.cudnn_attention import without_cudnn_attention
 from ..pads import may_be_read
@@ -99,7 +99,7 @@ class FwpDecoderLayer(TransformerDecoderLayerBase):
             raise ValueError(
                 f"--cross-self-attention contradicts feature map {attention.options.feature_map} at the decoder site: "
                 "add --fwp-decoder softmax or drop it"
-                if isinstance(attention, SiteAttention)
+                if isinstance(attention, FastWeightSiteAttention)
                 else "--cross-self-attention contradicts positions and convolutions of the decoder's self-attention: "
                 "drop the options positions and conv-size of --fwp-decoder, or drop it"
             )
@@ -200,7 +200,10 @@ class FwpDecoder(TransformerDecoderBase):
 
     def buffered_future_mask(self, tensor: Tensor) -> Tensor | None:
         """Returns the T x T mask of later positions, or None if no layer reads it."""
-        if any(not isinstance(getattr(layer, "self_attn", None), SiteAttention) for layer in self.layers.children()):
+        if any(
+            not isinstance(getattr(layer, "self_attn", None), FastWeightSiteAttention)
+            for layer in self.layers.children()
+        ):
             return super().buffered_future_mask(tensor)
         return None
 
@@ -233,7 +236,7 @@ class FwpTransformer(TransformerModelBase):
         measure_lengths_before_training(model, task)
         if getattr(getattr(task, "cfg", None), "load_alignments", False):  # guided alignment learns from the weights
             for layer in model.decoder.layers.children():
-                if isinstance(layer.encoder_attn, SiteAttention):
+                if isinstance(layer.encoder_attn, FastWeightSiteAttention):
                     layer.encoder_attn.shows_weights_in_training = True
         return model
 

@@ -3,7 +3,7 @@
 from fairseq.modules import LearnedPositionalEmbedding
 from torch import Tensor, nn
 
-from ..modules import SiteAttention
+from ..modules import FastWeightSiteAttention
 from ..modules.carried_state import Segment, States
 from .fwp_transformer import FwpDecoder, named_state
 
@@ -58,7 +58,7 @@ class FwpLanguageModelDecoder(FwpDecoder):
 
     def _refuse_redrawn_features(self) -> None:
         for module in self.modules():
-            if isinstance(module, SiteAttention) and getattr(module.feature_map, "redraws", False):
+            if isinstance(module, FastWeightSiteAttention) and getattr(module.feature_map, "redraws", False):
                 raise ValueError(
                     f"--fwp-state carried contradicts feature map {module.feature_map.name}, which draws other "
                     "features for each update of a training: expected --fwp-state reset, --fwp-directions fixed or "

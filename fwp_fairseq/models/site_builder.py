@@ -4,7 +4,7 @@ from fairseq.models.transformer import TransformerConfig
 from torch import nn
 
 from ..config import options_of_site
-from ..modules import CrossAttention, SelfAttention, SiteAttention
+from ..modules import FastWeightSiteAttention, SoftmaxCrossAttention, SoftmaxSelfAttention
 from ..option import hyphens, side_of
 from ..options import OPTIONS
 
@@ -17,7 +17,7 @@ def refuse_heads(side: str, embed_dim: int, heads: int) -> None:
 
 def build_attention(
     layer: nn.Module, embed_dim: int, cfg: TransformerConfig, site: str
-) -> CrossAttention | SelfAttention | SiteAttention | None:
+) -> SoftmaxCrossAttention | SoftmaxSelfAttention | FastWeightSiteAttention | None:
     """Builds the attention of a site.
 
     Returns None if the flags give the encoder or the decoder exactly fairseq's softmax attention, which the caller then
@@ -47,7 +47,7 @@ def build_attention(
                 f"--fwp-{site} passes=both-ways contradicts --{site}-attention-heads {heads}: expected an even number "
                 f"of heads, or --fwp-{site} passes=one"
             )
-        return SiteAttention(embed_dim, heads, site=site, source_dim=source_dim, **common)
+        return FastWeightSiteAttention(embed_dim, heads, site=site, source_dim=source_dim, **common)
     chosen = [name for name, option in OPTIONS.items() if getattr(options, name) != option.default]
     own = [name for name in chosen if OPTIONS[name].of_softmax and name != "feature_map"]  # which fairseq's lacks
     xformers = cfg.encoder.xformers_att_config
@@ -59,8 +59,8 @@ def build_attention(
             f"rotary positions at the {site} site: heads of width {embed_dim // heads}, expected an even width"
         )
     if site == "cross":
-        return CrossAttention(
+        return SoftmaxCrossAttention(
             embed_dim, heads, kdim=source_dim, vdim=source_dim, encoder_decoder_attention=True,
             xformers_att_config=xformers, **common,
         )  # fmt: skip
-    return SelfAttention(embed_dim, heads, site=site, **common) if own else None
+    return SoftmaxSelfAttention(embed_dim, heads, site=site, **common) if own else None

@@ -1,8 +1,8 @@
 """Attention modules for fairseq models."""
 
-from .cross_attention import CrossAttention
+from .fast_weight_site_attention import FastWeightSiteAttention
 from .relative_attention import RelativeAttention
-from .self_attention import SelfAttention
-from .site_attention import SiteAttention
+from .softmax_cross_attention import SoftmaxCrossAttention
+from .softmax_self_attention import SoftmaxSelfAttention
 
-__all__ = ["CrossAttention", "RelativeAttention", "SelfAttention", "SiteAttention"]
+__all__ = ["FastWeightSiteAttention", "RelativeAttention", "SoftmaxCrossAttention", "SoftmaxSelfAttention"]

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from ..numerics import state_type
-from .site_attention import SiteAttention
+from .fast_weight_site_attention import FastWeightSiteAttention
 
 
 def softmax_weights(q: Tensor, k: Tensor, key_padding_mask: Tensor | None, causal: bool) -> Tensor:
@@ -56,7 +56,7 @@ class AttentionTransfer:
     """
 
     def __init__(self, model: nn.Module):
-        self.attentions = [module for module in model.modules() if isinstance(module, SiteAttention)]
+        self.attentions = [module for module in model.modules() if isinstance(module, FastWeightSiteAttention)]
         if not self.attentions:
             raise ValueError(
                 "attention transfer: all attention of this model is softmax, expected a site with fast weights"
@@ -83,7 +83,7 @@ class AttentionTransfer:
         """
         distances: dict[str, list[Tensor]] = {}
 
-        def substitute(attention: SiteAttention, query: Tensor, key: Tensor, key_padding_mask: Tensor | None):
+        def substitute(attention: FastWeightSiteAttention, query: Tensor, key: Tensor, key_padding_mask: Tensor | None):
             out, distance = self._compare(attention, query, key, key_padding_mask)
             distances.setdefault(attention.site, []).append(distance.masked_fill(pads[attention.site], 0))
             return out
@@ -109,7 +109,7 @@ class AttentionTransfer:
         return out, nn.functional.kl_div(log_b, a, reduction="none").sum(-1).mean(0)
 
 
-def _refuse(attention: SiteAttention) -> None:
+def _refuse(attention: FastWeightSiteAttention) -> None:
     """Raises ValueError, which names the flags of the site, if it cannot imitate softmax attention."""
     options, phi = attention.options, attention.feature_map
     expected = None

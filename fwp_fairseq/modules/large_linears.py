@@ -6,7 +6,7 @@ import torch
 from fairseq.modules import MultiheadAttention
 from torch import Tensor, nn
 
-from .self_attention import SelfAttention
+from .softmax_self_attention import SoftmaxSelfAttention
 
 # With fewer weights, int8 or prepacked products cost more than they save.
 SMALLEST = 2**18
@@ -42,7 +42,9 @@ def replace_(model: nn.Module, make: Callable[[nn.Linear], nn.Module]) -> list[s
     """Replaces linear layers with :data:`SMALLEST` or more weights by ``make(linear)``; returns their names."""
     modules = dict(model.named_modules())
     # Softmax attention of the encoder stays: fairseq's module reads the weights in each call, which would unpack them.
-    softmax = [name for name, module in modules.items() if isinstance(module, MultiheadAttention | SelfAttention)]
+    softmax = [
+        name for name, module in modules.items() if isinstance(module, MultiheadAttention | SoftmaxSelfAttention)
+    ]
     read = tuple(f"{name}." for name in softmax if name.startswith("encoder."))
     names = [
         name

@@ -111,7 +111,7 @@ def test_lengths_beyond_training_and_limit_are_said(tools, mixed):
 
 def test_dropout_is_kept_where_it_is_asked_for(tools, mixed):
     flags = (BEST, "--beam", 1, "--max-len-b", 3, "--retain-dropout", "--retain-dropout-modules")
-    found = tools.generate(*flags, "FwpDecoderLayer,SiteAttention").ok()
+    found = tools.generate(*flags, "FwpDecoderLayer,FastWeightSiteAttention").ok()
     kept = set(re.findall(r"Enabling dropout .* module: (\S+)\.dropout_module", found.out + found.err))
     others = {name for name in kept if not name.endswith("attn")}
     assert others == {"decoder.layers.0", "decoder.layers.1"} and len(kept) == 8

@@ -5,7 +5,7 @@ import torch
 
 from fwp_fairseq.kinds import KINDS
 from fwp_fairseq.layers import FastWeightAttention, FastWeightDecoder, SoftmaxAttention
-from fwp_fairseq.modules import SiteAttention
+from fwp_fairseq.modules import FastWeightSiteAttention
 from fwp_fairseq.options import SiteOptions
 from tests.tolerances import assert_close
 
@@ -44,7 +44,9 @@ def pads(length=LENGTH):
 def test_the_same_weights_give_what_fairseqs_module_gives(case):
     for site, causal in SITES.items():
         width = 10 if site == "cross" else EMBED
-        theirs = SiteAttention(EMBED, HEADS, site=site, options=SiteOptions(**OPTIONS[case]), source_dim=width)
+        theirs = FastWeightSiteAttention(
+            EMBED, HEADS, site=site, options=SiteOptions(**OPTIONS[case]), source_dim=width
+        )
         theirs.double().eval()
         layer = build(case, causal, source_dim=width)
         layer.load_state_dict(theirs.state_dict())
@@ -62,7 +64,7 @@ def test_the_same_weights_give_what_fairseqs_module_gives(case):
 @torch.no_grad()
 def test_both_ways_give_what_fairseqs_encoder_gives():
     options = OPTIONS["elu-delta"] | {"passes": "both-ways"}
-    theirs = SiteAttention(EMBED, HEADS, site="encoder", options=SiteOptions(**options)).double().eval()
+    theirs = FastWeightSiteAttention(EMBED, HEADS, site="encoder", options=SiteOptions(**options)).double().eval()
     layer = FastWeightAttention("dpfp", EMBED, HEADS, causal=False, **options).double().eval()
     layer.load_state_dict(theirs.state_dict())
     x = random()

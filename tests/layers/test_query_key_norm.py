@@ -6,7 +6,7 @@ import pytest
 import torch
 from fairseq.modules import MultiheadAttention
 
-from fwp_fairseq.modules import SiteAttention
+from fwp_fairseq.modules import FastWeightSiteAttention
 from fwp_fairseq.options import SiteOptions
 from tests.modules.attention import build
 
@@ -20,7 +20,7 @@ def test_starts_as_sharp_as_softmax_attention(source_dim):
     options, heads = SiteOptions(feature_map="favor", d_dot=64, qk_norm="l2"), 4
     torch.manual_seed(0)
     softmax = MultiheadAttention(256, heads, kdim=source_dim, vdim=source_dim, encoder_decoder_attention=True)
-    module = SiteAttention(256, heads, site="cross", options=options, source_dim=source_dim)
+    module = FastWeightSiteAttention(256, heads, site="cross", options=options, source_dim=source_dim)
     query, key = torch.randn(400, 1, 256), torch.randn(400, 1, source_dim)
 
     def exponents(attention, norm):

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from fwp_fairseq import ops
-from fwp_fairseq.modules import SiteAttention
+from fwp_fairseq.modules import FastWeightSiteAttention
 from fwp_fairseq.ops import RULES
 from fwp_fairseq.options import SiteOptions
 from tests.modules.attention import EMBED, HEADS, assert_gradients, build, expected, ragged, random
@@ -88,4 +88,4 @@ def test_both_ways_are_refused_where_they_have_no_meaning(heads, options, expect
         ops.delta_rule(x, x, x, x[..., 0], both_ways=True, **options)
     odd = SiteOptions(feature_map="elu", update_rule="delta", passes="both-ways")
     with pytest.raises(ValueError, match="even number of heads, got num_heads = 3"):
-        SiteAttention(EMBED * 3, 3, site="encoder", options=odd)
+        FastWeightSiteAttention(EMBED * 3, 3, site="encoder", options=odd)

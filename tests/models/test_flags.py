@@ -9,7 +9,7 @@ from fwp_fairseq.config import FastWeightConfig, options_of_site
 from fwp_fairseq.kinds import KINDS, Attention
 from fwp_fairseq.models.attention_flags import BUFFER
 from fwp_fairseq.models.fwp_language_model import FwpLanguageModelConfig
-from fwp_fairseq.modules import SiteAttention
+from fwp_fairseq.modules import FastWeightSiteAttention
 from fwp_fairseq.options import OPTIONS, SITES, SiteOptions
 from tests.models.helpers import build
 
@@ -138,7 +138,7 @@ def test_contradictions(name):
 
 def test_a_width_that_fits_every_fast_weight_site_is_fine():
     model = build(fwp_d_dot=24, fwp_decoder="softmax", fwp_update_rule="delta")
-    maps = {m.site: m.feature_map.d_dot for m in model.modules() if isinstance(m, SiteAttention)}
+    maps = {m.site: m.feature_map.d_dot for m in model.modules() if isinstance(m, FastWeightSiteAttention)}
     assert maps == {"encoder": 24, "cross": 24}
 
 
@@ -147,7 +147,7 @@ def test_sites_override_the_common_choice():
         fwp_feature_map="elu", fwp_update_rule="delta", fwp_decoder="dpfp,d-dot=36,update-rule=delta",
         fwp_cross="update-rule=sum", fwp_encoder="normalizer=both",
     )  # fmt: skip
-    found = {m.site: m for m in model.modules() if isinstance(m, SiteAttention)}
+    found = {m.site: m for m in model.modules() if isinstance(m, FastWeightSiteAttention)}
     described = {site: m.options.describe(m.head_dim) for site, m in found.items()}
     assert described == {
         "encoder": "feature-map=elu d-dot=6 update-rule=delta normalizer=both",

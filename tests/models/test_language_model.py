@@ -11,7 +11,7 @@ from fairseq.models.transformer_lm import TransformerLanguageModel
 
 from fwp_fairseq.models.fwp_language_model import FwpLanguageModel, FwpLanguageModelConfig
 from fwp_fairseq.models.transformer_xl import TransformerXlConfig, TransformerXlLanguageModel
-from fwp_fairseq.modules import SiteAttention
+from fwp_fairseq.modules import FastWeightSiteAttention
 from fwp_fairseq.ops import RULES
 from tests.models.helpers import WORDS, dictionary, prefixes, tokens
 from tests.tolerances import assert_close
@@ -55,7 +55,7 @@ def test_wikitext103(size, width, published, gate):
             model = build(f"fwp_lm_wikitext103_{size}", words=words, **flags)
         assert not model.decoder.layers[0].normalize_before
         parameters[name] = sum(p.numel() for p in model.parameters())
-        sites = [module for module in model.modules() if isinstance(module, SiteAttention)]
+        sites = [module for module in model.modules() if isinstance(module, FastWeightSiteAttention)]
         assert len(sites) == 16 and {(a.embed_dim, a.num_heads, a.site) for a in sites} == {(width, 8, "decoder")}
         rule = flags.get("fwp_update_rule", "sum")
         expected = f"feature-map=elu d-dot={width // 8} update-rule={rule} normalizer={normalizer}"

@@ -8,7 +8,7 @@ from fairseq.token_generation_constraints import pack_constraints
 
 from fwp_fairseq.kinds import KINDS
 from fwp_fairseq.memories.window_cache import WindowCache
-from fwp_fairseq.modules import CrossAttention, SiteAttention
+from fwp_fairseq.modules import FastWeightSiteAttention, SoftmaxCrossAttention
 from fwp_fairseq.modules.incremental_state import load
 from fwp_fairseq.ops import Cache
 from tests.models.helpers import WORDS, build, sources
@@ -21,7 +21,7 @@ def _models(count: int = 1) -> tuple[list, list]:
     theirs = [stock_model(seed).float().eval() for seed in range(count)]
     for model, stock in zip(ours, theirs, strict=True):
         stock.load_state_dict({name: x for name, x in model.state_dict().items() if "fwp" not in name}, strict=False)
-        assert any(isinstance(module, CrossAttention) for module in model.modules())
+        assert any(isinstance(module, SoftmaxCrossAttention) for module in model.modules())
     return ours, theirs
 
 
@@ -170,7 +170,7 @@ def check_steps(model, device: str) -> None:
             out, _ = model.decoder(prefix, encoder_out=encoded, incremental_state=state)
             prefix = torch.cat([prefix, torch.full((len(order), 1), 7, device=device)], 1)
     for module in model.decoder.modules():
-        held = load(module, state).get("held") if isinstance(module, SiteAttention) else None
+        held = load(module, state).get("held") if isinstance(module, FastWeightSiteAttention) else None
         if held is not None and module.memory.decodes_lazily(torch.empty(1, 1, 1, module.head_dim, device=device)):
             assert isinstance(held, Cache | WindowCache)
     whole, _ = model.decoder(prefix[:, :-1], encoder_out=encoded)

@@ -10,7 +10,7 @@ from fairseq.models.transformer import transformer_legacy as stock
 from fairseq.modules.transformer_layer import TransformerEncoderLayerBase
 
 from fwp_fairseq.models.attention_flags import BUFFER
-from fwp_fairseq.modules import SiteAttention
+from fwp_fairseq.modules import FastWeightSiteAttention
 from tests.models.helpers import SIZES, WORDS, arguments, build, build_raw, loss, prefixes, sources
 
 ARCHITECTURES = sorted(name for name, model in ARCH_MODEL_NAME_REGISTRY.items() if model == "fwp_transformer")
@@ -38,7 +38,7 @@ def test_every_architecture_builds(arch):
     else:
         with torch.device("meta"):
             model = build_raw(arch)
-    attentions = [module for module in model.modules() if isinstance(module, SiteAttention)]
+    attentions = [module for module in model.modules() if isinstance(module, FastWeightSiteAttention)]
     sites = 1 if arch.endswith("_hybrid") else 2  # of a decoder's layer; a hybrid's cross-attention is softmax
     layers = len(model.encoder.layers) + sites * len(model.decoder.layers)
     assert len(attentions) == layers
@@ -62,7 +62,7 @@ def test_names_in_a_checkpoint_and_initialisation(feature_map):
 @pytest.mark.parametrize("seed", [0, 1])
 def test_softmax_is_the_stock_model(seed):
     mine, theirs = build(seed, fwp_feature_map="softmax"), stock_model(seed)
-    assert not any(isinstance(module, SiteAttention) for module in mine.modules())
+    assert not any(isinstance(module, FastWeightSiteAttention) for module in mine.modules())
     for name, parameter in theirs.named_parameters():
         assert torch.equal(mine.get_parameter(name), parameter), name
     for left in (True, False):

@@ -8,7 +8,7 @@ import torch
 from fairseq.models import build_model
 from omegaconf import OmegaConf
 
-from fwp_fairseq.modules import SiteAttention
+from fwp_fairseq.modules import FastWeightSiteAttention
 from fwp_fairseq.ops import RULES
 from tests.models.helpers import WORDS, build, loss, prefixes, sources
 from tests.models.test_hydra_names import by_arch
@@ -88,6 +88,6 @@ def test_examples_of_flags_give_models_that_train(flags):
 def test_updates_reach_every_favor_map_and_draw_apart():
     model = build(fwp_feature_map="favor").train()
     model.set_num_updates(5)
-    drawn = [m.feature_map.training_projection for m in model.modules() if isinstance(m, SiteAttention)]
+    drawn = [m.feature_map.training_projection for m in model.modules() if isinstance(m, FastWeightSiteAttention)]
     assert len(drawn) == 6
     assert len({tuple(x.flatten().tolist()) for x in drawn}) == 6

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import torch
 
-from fwp_fairseq.modules import SiteAttention
+from fwp_fairseq.modules import FastWeightSiteAttention
 from fwp_fairseq.options import SiteOptions
 from tests import naive
 from tests.tolerances import TOLERANCES
@@ -20,7 +20,7 @@ def build(
 ):  # fmt: skip
     """In float64 and evaluation mode; what starts alike in all heads is different in each."""
     chosen = SiteOptions(feature_map, d_dot, rule, normalizer, **options)
-    module = SiteAttention(EMBED, HEADS, site=site, options=chosen, source_dim=source_dim, dropout=dropout)
+    module = FastWeightSiteAttention(EMBED, HEADS, site=site, options=chosen, source_dim=source_dim, dropout=dropout)
     module, memory = module.double().eval(), module.memory
     if memory.beta_proj is not None:
         torch.nn.init.normal_(memory.beta_proj.weight)

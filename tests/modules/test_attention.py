@@ -1,4 +1,4 @@
-"""SiteAttention behaves as fairseq expects; tests/memories/test_matrix.py has what it computes."""
+"""FastWeightSiteAttention behaves as fairseq expects; tests/memories/test_matrix.py has what it computes."""
 
 import pytest
 import torch

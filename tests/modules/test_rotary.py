@@ -5,26 +5,26 @@ import math
 import pytest
 import torch
 
-from fwp_fairseq.modules import CrossAttention, SelfAttention
+from fwp_fairseq.modules import SoftmaxCrossAttention, SoftmaxSelfAttention
 from fwp_fairseq.modules.incremental_state import set_source_rows
 from fwp_fairseq.options import SiteOptions
-from tests.modules.test_cross_attention import EMBED, HEADS, ORDERS, SOURCE_DIM, TOLD
+from tests.modules.test_softmax_cross_attention import EMBED, HEADS, ORDERS, SOURCE_DIM, TOLD
 
 ROTARY = {"positions": "rotary"}
 
 
-def _self(site: str, **options) -> SelfAttention:
+def _self(site: str, **options) -> SoftmaxSelfAttention:
     torch.manual_seed(1)
-    attention = SelfAttention(EMBED, HEADS, site=site, options=SiteOptions("softmax", **options)).double().eval()
+    attention = SoftmaxSelfAttention(EMBED, HEADS, site=site, options=SiteOptions("softmax", **options)).double().eval()
     for name in "qkv" if "conv_size" in options else "":
         torch.nn.init.normal_(getattr(attention, f"{name}_conv").weight)
     return attention
 
 
-def _cross(window: int | None = None, lengths=(50, 100)) -> CrossAttention:
+def _cross(window: int | None = None, lengths=(50, 100)) -> SoftmaxCrossAttention:
     torch.manual_seed(1)
     options = SiteOptions("softmax", source_window=window, **ROTARY)
-    attention = CrossAttention(
+    attention = SoftmaxCrossAttention(
         EMBED, HEADS, options=options, kdim=SOURCE_DIM, vdim=SOURCE_DIM, encoder_decoder_attention=True
     ).double()
     with torch.no_grad():
@@ -219,9 +219,9 @@ def test_a_window_of_the_source_has_positions_of_the_whole_source(side, beam):
 
 def test_half_precision_is_close():
     for attention in (_self("encoder", **ROTARY, conv_size=4), _cross(lengths=(863, 1000))):
-        width = EMBED if isinstance(attention, SelfAttention) else SOURCE_DIM
+        width = EMBED if isinstance(attention, SoftmaxSelfAttention) else SOURCE_DIM
         query, key = torch.randn(5, 2, EMBED).double(), torch.randn(300, 2, width).double()
-        query = key if isinstance(attention, SelfAttention) else query
+        query = key if isinstance(attention, SoftmaxSelfAttention) else query
         expected, _ = attention(query, key, key, static_kv=width == SOURCE_DIM)
         for dtype, limit in ((torch.float32, 1e-4), (torch.bfloat16, 0.1)):
             found, _ = attention.to(dtype)(query.to(dtype), key.to(dtype), key.to(dtype), static_kv=width == SOURCE_DIM)

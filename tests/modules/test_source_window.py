@@ -4,11 +4,11 @@ import pytest
 import torch
 from fairseq.sequence_generator import SequenceGeneratorWithAlignment
 
-from fwp_fairseq.modules.cross_attention import set_source_window_
 from fwp_fairseq.modules.incremental_state import set_source_rows
+from fwp_fairseq.modules.softmax_cross_attention import set_source_window_
 from tests.models.helpers import WORDS, sources
 from tests.models.test_shared_source import _check, _models, _translations
-from tests.modules.test_cross_attention import EMBED, HEADS, ORDERS, SOURCE_DIM, TOLD, _pair
+from tests.modules.test_softmax_cross_attention import EMBED, HEADS, ORDERS, SOURCE_DIM, TOLD, _pair
 
 SIZE, LENGTH = 4, 23
 

@@ -48,7 +48,9 @@ class DeltaDelta(FastNet):
 
     def advance(self, run: Run, parts: Parts, state: DeltaDeltaState) -> tuple[Tensor, DeltaDeltaState]:
         value = torch.cat([parts[name] for name in ("v_q", "v_k", "v", "v_beta")], -1)
-        programmed, first = self.recall(self.features, parts["q"], parts["k"], value, parts["beta"], state.first, run)
+        programmed, first = self.write_and_read(
+            self.features, parts["q"], parts["k"], value, parts["beta"], state.first, run
+        )
         q, k, v, beta = programmed.split([self.d_key] * 3 + [1], -1)
-        out, second = self.recall(self.second, q, k, v, beta, state.second, run)
+        out, second = self.write_and_read(self.second, q, k, v, beta, state.second, run)
         return out, state._replace(first=first, second=second)

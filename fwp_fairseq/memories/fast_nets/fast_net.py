@@ -102,7 +102,7 @@ class FastNet(Memory):
         self.build()
         self.widths = self.further()
         total = self.heads * sum(self.widths.values())
-        self.slow = nn.Linear(sizes.inputs, total, bias=False) if total else None
+        self.slow = nn.Linear(sizes.source_dim, total, bias=False) if total else None
         own = dict.fromkeys(("q", "k", "v"), self.d_key) | dict.fromkeys(GATES[options.update_rule], 1)
         self.feedback = None
         if options.recurrent != "none":
@@ -171,7 +171,7 @@ class FastNet(Memory):
             outputs.append(out)
         return torch.cat(outputs, 1), state._replace(fed=fed)
 
-    def recall(
+    def write_and_read(
         self, features: Features, q: Tensor, k: Tensor, v: Tensor, logit: Tensor, W: Tensor | None, run: Run
     ) -> tuple[Tensor, Tensor | None]:
         """Writes a matrix with the delta rule and reads it; returns out (B, L, H, columns of W) and W.

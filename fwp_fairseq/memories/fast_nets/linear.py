@@ -37,5 +37,5 @@ class Linear(FastNet):
         return [(self.features.d_dot, self.d_key)]
 
     def advance(self, run: Run, parts: Parts, state: LinearState) -> tuple[Tensor, LinearState]:
-        out, W = self.recall(self.features, parts["q"], parts["k"], parts["v"], parts["beta"], state.W, run)
+        out, W = self.write_and_read(self.features, parts["q"], parts["k"], parts["v"], parts["beta"], state.W, run)
         return out, state._replace(W=W)

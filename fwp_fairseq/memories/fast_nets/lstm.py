@@ -60,7 +60,7 @@ class Lstm(FastNet):
         for gate, W in zip(GATE_NAMES, state[:3], strict=True):
             own = "" if gate == "u" else f"_{gate}"
             q, k, v, beta = (parts[f"{part}{own}"] for part in ("q", "k", "v", "beta"))
-            z, W = self.recall(self.features, q, k, v, beta, W, run)
+            z, W = self.write_and_read(self.features, q, k, v, beta, W, run)
             from_input.append(z)
             written.append(W)
         z, (k, v, beta) = torch.cat(from_input, 2), (self._of_all_gates(parts, part) for part in ("k", "v", "beta"))

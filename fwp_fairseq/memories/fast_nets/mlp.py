@@ -90,8 +90,8 @@ class Mlp(FastNet):
             k1, v1, beta1, k2, v2, beta2 = (
                 parts[f"{part}{layer}_{block}"] for layer in (1, 2) for part in ("k", "v", "beta")
             )
-            hidden, W1 = self.recall(first, self.norms[block](h), k1, v1, beta1, W1, run)
-            out, W2 = self.recall(self.outer[block], hidden, k2, v2, beta2, W2, run)
+            hidden, W1 = self.write_and_read(first, self.norms[block](h), k1, v1, beta1, W1, run)
+            out, W2 = self.write_and_read(self.outer[block], hidden, k2, v2, beta2, W2, run)
             h = h + out
             after.append((W1, W2))
         if run.return_state:

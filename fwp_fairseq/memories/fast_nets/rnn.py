@@ -36,7 +36,7 @@ class Rnn(FastNet):
         return [(self.features.d_dot, self.d_key), (self.d_key, self.d_key), (self.d_key,)]
 
     def advance(self, run: Run, parts: Parts, state: RnnState) -> tuple[Tensor, RnnState]:
-        z, W = self.recall(self.features, parts["q"], parts["k"], parts["v"], parts["beta"], state.W, run)
+        z, W = self.write_and_read(self.features, parts["q"], parts["k"], parts["v"], parts["beta"], state.W, run)
         out, R, y = recur(
             z,
             parts["k_r"].softmax(-1),

@@ -2,13 +2,13 @@
 
 from torch import Tensor, nn
 
-from fwp_fairseq.modules import CrossAttention
+from fwp_fairseq.modules import SoftmaxCrossAttention
 from fwp_fairseq.numerics import state_type
 
 from .start import zeros
 
 
-class ClockedCrossAttention(CrossAttention):
+class ClockedCrossAttention(SoftmaxCrossAttention):
     """Places query t at sum_{i <= t} exp(w . x_i + b), instead of t, where x_i is the input of the queries.
 
     Positions are counted from 0 and multiplied by the ratio of lengths, as without the clock. A step is between e^-4
@@ -26,9 +26,9 @@ class ClockedCrossAttention(CrossAttention):
         return self.positions.target_angles(time - 1, query), saved | {"time": time[-1]}
 
 
-def add_clock(attention: CrossAttention) -> None:
+def add_clock(attention: SoftmaxCrossAttention) -> None:
     """Adds a clock to cross-attention with rotary positions."""
-    if type(attention) is not CrossAttention or attention.positions is None:
+    if type(attention) is not SoftmaxCrossAttention or attention.positions is None:
         raise TypeError(f"clock: cross-attention is {type(attention).__name__}, expected softmax-rotary")
     attention.__class__ = ClockedCrossAttention
     attention.clock = zeros(attention.embed_dim, 1)

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor, nn
 
-from fwp_fairseq.modules import SelfAttention, SiteAttention
+from fwp_fairseq.modules import FastWeightSiteAttention, SoftmaxSelfAttention
 from fwp_fairseq.modules.fairseq_attention import AttentionCall, FairseqAttention
 
 from .start import zeros
@@ -27,15 +27,15 @@ class OutputGate(FairseqAttention):
             hook.remove()
 
 
-class GatedSiteAttention(OutputGate, SiteAttention):
+class GatedSiteAttention(OutputGate, FastWeightSiteAttention):
     pass
 
 
-class GatedSelfAttention(OutputGate, SelfAttention):
+class GatedSelfAttention(OutputGate, SoftmaxSelfAttention):
     pass
 
 
-_GATED = {SiteAttention: GatedSiteAttention, SelfAttention: GatedSelfAttention}
+_GATED = {FastWeightSiteAttention: GatedSiteAttention, SoftmaxSelfAttention: GatedSelfAttention}
 
 
 def add_gate(attention: nn.Module) -> None:

@@ -21,7 +21,7 @@ from torch import Tensor
 from fwp_fairseq.memories.decay import Decay
 from fwp_fairseq.memories.matrix import Matrix
 from fwp_fairseq.memories.memory import Parts
-from fwp_fairseq.modules import SiteAttention
+from fwp_fairseq.modules import FastWeightSiteAttention
 from fwp_fairseq.numerics import without_autocast
 from fwp_fairseq.ops.both_ways import in_one_way
 from fwp_fairseq.ops.call import EPS, Call, FastWeights
@@ -52,14 +52,14 @@ class ChannelDecayMatrix(Matrix):
             )  # fmt: skip
 
 
-def decay_by_channel(attention: SiteAttention) -> None:
+def decay_by_channel(attention: FastWeightSiteAttention) -> None:
     """Gives attention with the gated delta rule a decay for each feature; its features have length 1."""
     options = getattr(attention, "options", None)
     if options is None or (options.update_rule, options.chosen_normalizer) != ("gated_delta", "l2"):
         raise TypeError(f"kda: self-attention is {type(attention).__name__}, expected gated-delta")
     memory = attention.memory
     memory.__class__ = ChannelDecayMatrix
-    memory.decay = Decay(memory.sizes.inputs, memory.sizes.heads * memory.features.d_dot)
+    memory.decay = Decay(memory.sizes.source_dim, memory.sizes.heads * memory.features.d_dot)
 
 
 @in_one_way

@@ -15,7 +15,7 @@ from .source_window import SourceWindow
 _STOCK = SiteOptions("softmax")
 
 
-class CrossAttention(FairseqAttention, MultiheadAttention):
+class SoftmaxCrossAttention(FairseqAttention, MultiheadAttention):
     """fairseq's encoder-decoder attention, with the same results, parameters and options.
 
     In beam search, fairseq keeps a copy of a source's keys and values for each hypothesis, and multiplies each query
@@ -185,7 +185,7 @@ def set_source_window_(model: nn.Module, size: int) -> None:
 
     Call it before the model is prepared for decoding. Raises ValueError if there is no such attention.
     """
-    attentions = [module for module in model.modules() if isinstance(module, CrossAttention)]
+    attentions = [module for module in model.modules() if isinstance(module, SoftmaxCrossAttention)]
     if not attentions:
         raise ValueError("the model has no softmax cross-attention of this plugin (fwp convert opens fairseq's models)")
     for attention in attentions:

@@ -13,7 +13,7 @@ from .fairseq_attention import AttentionCall, FairseqAttention
 from .rotary import rotated, self_angles
 
 
-class SelfAttention(FairseqAttention, Projections):
+class SoftmaxSelfAttention(FairseqAttention, Projections):
     """fairseq's self-attention, with optional short convolutions on queries, keys and values, and rotary positions.
 
     Queries and keys are rotated after the convolutions.

@@ -16,7 +16,7 @@ from .fairseq_attention import AttentionCall, FairseqAttention
 _SMALLEST_WEIGHT = 1e-6
 
 
-class SiteAttention(FairseqAttention, MemoryAttention):
+class FastWeightSiteAttention(FairseqAttention, MemoryAttention):
     """Multi-head attention with fast weights that replaces ``fairseq.modules.MultiheadAttention``.
 
     It has the same arguments, with time as the first dimension, and the same parameter names and initialisation.
@@ -66,7 +66,7 @@ class SiteAttention(FairseqAttention, MemoryAttention):
         projections = self.k_proj, self.v_proj, self.q_proj, self.out_proj, self.memory.slow
         self.add_quant_noise(q_noise, qn_block_size, *projections)
         self.shows_weights_in_training = False
-        self.substitute: Callable[[SiteAttention, Tensor, Tensor, Tensor | None], Tensor] | None = None
+        self.substitute: Callable[[FastWeightSiteAttention, Tensor, Tensor, Tensor | None], Tensor] | None = None
 
     def attend(self, call: AttentionCall) -> tuple[Tensor, Tensor | None]:
         """Computes the results of a call.

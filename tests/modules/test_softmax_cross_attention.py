@@ -6,16 +6,16 @@ import pytest
 import torch
 from fairseq.modules import MultiheadAttention
 
-from fwp_fairseq.modules.cross_attention import CrossAttention
 from fwp_fairseq.modules.incremental_state import set_source_rows
+from fwp_fairseq.modules.softmax_cross_attention import SoftmaxCrossAttention
 
 EMBED, HEADS, SOURCE_DIM = 16, 4, 12
 
 
-def _pair() -> tuple[CrossAttention, MultiheadAttention]:
+def _pair() -> tuple[SoftmaxCrossAttention, MultiheadAttention]:
     torch.manual_seed(1)
     options = {"kdim": SOURCE_DIM, "vdim": SOURCE_DIM, "encoder_decoder_attention": True}
-    ours = CrossAttention(EMBED, HEADS, **options).eval()
+    ours = SoftmaxCrossAttention(EMBED, HEADS, **options).eval()
     stock = MultiheadAttention(EMBED, HEADS, **options).eval()
     stock.load_state_dict(ours.state_dict())
     return ours, stock
@@ -106,7 +106,7 @@ def test_copies_and_options_that_change_keys():
     trained = copy.deepcopy(ours).train()
     assert trained.state_dict().keys() == ours.state_dict().keys()
     torch.manual_seed(2)
-    zero = CrossAttention(
+    zero = SoftmaxCrossAttention(
         EMBED, HEADS, kdim=SOURCE_DIM, vdim=SOURCE_DIM, encoder_decoder_attention=True, add_zero_attn=True
     )
     key, pads = _sources(1, 2)
