@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from .feature_maps import FEATURE_MAPS, RandomFeatures
-from .memories import MEMORIES, every_row
+from .memories import MEMORIES, every_option
 from .ops.call import CORRECTING
 from .option import Contradiction
 from .options import OPTIONS, SITES, SiteOptions
@@ -66,10 +66,10 @@ def _of_the_memory(options: SiteOptions, site: str) -> Iterator[Contradiction]:
     chosen = [option for memory in MEMORIES if (option := memory.chosen_by(options))]
     if len(chosen) > 1:
         yield Contradiction((chosen[1], chosen[0]), "each of the two chooses a memory", "left out")
-    read = {row.name for row in options.memory.rows()}
-    for row in every_row():
+    read = {row.name for row in options.memory.options_read()}
+    for row in every_option():
         if row.name not in read and getattr(options, row.name) != row.default:
-            readers = [memory.__name__ for memory in MEMORIES if row in memory.rows() and not _is_base(memory)]
+            readers = [memory.__name__ for memory in MEMORIES if row in memory.options_read() and not _is_base(memory)]
             why = f"this is an option of the memory {' or '.join(readers)}"
             yield Contradiction((row.name,), why, str(row.default).lower())
     yield from options.memory.contradictions(options)

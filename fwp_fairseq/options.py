@@ -9,7 +9,7 @@ The rows of options that choose a memory are in the class of that memory.
 from dataclasses import dataclass, field, make_dataclass
 
 from .feature_maps import FEATURE_MAPS
-from .memories import MEMORIES, Matrix, Memory, every_row
+from .memories import MEMORIES, Matrix, Memory, every_option
 from .option import BETA_RANGES, NORMALIZERS, SITES, TRANSLATION_SITES, USUAL_NORMALIZERS, Option, Options, hyphens
 
 __all__ = ["BETA_RANGES", "MAPS", "NORMALIZERS", "OPTIONS", "SITES", "TRANSLATION_SITES", "Option", "SiteOptions"]
@@ -72,7 +72,7 @@ OPTIONS: dict[str, Option] = {option.name: option for option in (
         },
         "the range of the write strength beta of the rules delta and gated_delta; 0-2 is meant for the normaliser l2",
     ),
-    *every_row(),
+    *every_option(),
     Option(
         "source_window", "source window", None, None,
         "with softmax attention, each decoding step reads only N positions of the source, around those that the "

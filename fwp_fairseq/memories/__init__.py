@@ -14,7 +14,7 @@ from .features import Features
 from .matrix import Matrix
 from .memory import Memory, Sizes
 
-__all__ = ["FAST_NETS", "MEMORIES", "Features", "Matrix", "Memory", "Sizes", "State", "every_row", "select"]
+__all__ = ["FAST_NETS", "MEMORIES", "Features", "Matrix", "Memory", "Sizes", "State", "every_option", "select"]
 
 for _file in pkgutil.iter_modules(__path__):
     importlib.import_module(f"{__name__}.{_file.name}")
@@ -27,6 +27,6 @@ def _with_subclasses(cls: type) -> list[type]:
 MEMORIES: list[type[Memory]] = _with_subclasses(Memory)[1:]
 
 
-def every_row() -> list[Option]:
+def every_option() -> list[Option]:
     """Returns the option rows of all memories, without duplicates."""
-    return list({row.name: row for memory in MEMORIES for row in memory.rows()}.values())
+    return list({row.name: row for memory in MEMORIES for row in memory.options_read()}.values())

@@ -83,7 +83,7 @@ class Memory(nn.Module):
         self.slow: nn.Linear | None = None
 
     @classmethod
-    def rows(cls) -> tuple[Option, ...]:
+    def options_read(cls) -> tuple[Option, ...]:
         """Returns the options, as rows of their table, that choose this memory or that only it reads."""
         return ()
 

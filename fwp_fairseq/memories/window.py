@@ -75,7 +75,7 @@ class Window(Memory):
     State = WindowState
 
     @classmethod
-    def rows(cls) -> tuple[Option, ...]:
+    def options_read(cls) -> tuple[Option, ...]:
         what = (
             "reads the latest N positions by softmax attention, and all earlier ones through fast weights; requires "
             "the update rule sum (default: none)"

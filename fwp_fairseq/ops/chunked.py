@@ -96,7 +96,7 @@ class _Chunk:
     """Computes what is needed to read and write one chunk of keys, values and gates.
 
     Numbers per position have shape ``(B, H, L, 1)``. ``present`` is 0 at padding and 1 elsewhere. At each position,
-    earlier content is multiplied by ``keep``, and the position's own write by ``strength``. None stands for 1
+    earlier content is multiplied by ``step_decay``, and the position's own write by ``strength``. None stands for 1
     everywhere.
     """
 
@@ -105,20 +105,20 @@ class _Chunk:
     ):
         self.k, self.v, self.beta, self.present = k, v, beta, present
         self.call = call
-        self.keep, self.strength = (1 - beta, beta) if call.rule == "gated" else (alpha, present)
+        self.step_decay, self.strength = (1 - beta, beta) if call.rule == "gated" else (alpha, present)
         self._between: Tensor | None = None
 
     def between(self) -> Tensor:
         """Computes the decay of the write at s up to position t >= s, (B, H, L, L)."""
         if self._between is None:
-            length = self.keep.shape[2]
-            later = torch.ones(length, length, dtype=torch.bool, device=self.keep.device).tril(-1)
-            self._between = torch.where(later, self.keep, 1).cumprod(-2).tril()
+            length = self.step_decay.shape[2]
+            later = torch.ones(length, length, dtype=torch.bool, device=self.step_decay.device).tril(-1)
+            self._between = torch.where(later, self.step_decay, 1).cumprod(-2).tril()
         return self._between
 
     def old(self, W: Tensor, x: _Features) -> Tensor:
         """Reads the state before the chunk with x, decayed up to each position."""
-        decay = self.decay()
+        decay = self.cumulative_decay()
         return x.read(W) if decay is None else decay * x.read(W)
 
     def updates(self, W: Tensor | None, z: Tensor | None) -> Tensor:
@@ -127,7 +127,7 @@ class _Chunk:
             return self.v
         length = self.v.shape[2]
         gram = self.k.dot(self.k).tril(-1) if length > 1 else None
-        if gram is not None and self.keep is not None:
+        if gram is not None and self.step_decay is not None:
             gram = gram * self.between()
         rate = self.beta
         if self.call.normalize_output:
@@ -148,21 +148,21 @@ class _Chunk:
 
     def weights(self) -> Tensor | None:
         """Computes e, ``(B, H, L, 1)``, which is 0 at padding; None if it is all ones."""
-        if self.keep is None:
+        if self.step_decay is None:
             return self.present
-        later = F.pad(self.keep[:, :, 1:], (0, 0, 0, 1), value=1)
+        later = F.pad(self.step_decay[:, :, 1:], (0, 0, 0, 1), value=1)
         left = later.flip(2).cumprod(2).flip(2)
         return left if self.strength is None else left * self.strength
 
     def causal_weights(self) -> Tensor | None:
         """Computes M on and below the diagonal, ``(B, H, L, L)`` or broadcastable to it; None if it is all ones."""
-        if self.keep is None:
+        if self.step_decay is None:
             return None if self.present is None else self.present.mT
         return self.between() if self.strength is None else self.between() * self.strength.mT
 
-    def decay(self) -> Tensor | None:
+    def cumulative_decay(self) -> Tensor | None:
         """Computes the decay of the earlier state up to and including each position; None without decay."""
-        return None if self.keep is None else self.keep.cumprod(2)
+        return None if self.step_decay is None else self.step_decay.cumprod(2)
 
     def next_state(self, u: Tensor, W: Tensor | None, z: Tensor | None) -> tuple[Tensor, Tensor | None]:
         """Computes the state after the chunk from the vectors u that it writes and the state before it."""
@@ -174,7 +174,7 @@ class _Chunk:
             new_z = self.k.written(ones)[..., 0]
         if W is None:
             return new_W, new_z
-        decay = self.decay()
+        decay = self.cumulative_decay()
         if decay is not None:
             W, z = W * decay[:, :, -1:], None if z is None else z * decay[:, :, -1]
         return W + new_W, None if new_z is None else z + new_z
@@ -192,7 +192,7 @@ def _read_gram(q: _Features, chunk: _Chunk, u: Tensor, W: Tensor | None, z: Tens
     out = gram @ u
     total = gram.sum(-1, keepdim=True) if call.normalize_output else None
     if W is not None:
-        decay = chunk.decay()
+        decay = chunk.cumulative_decay()
         if decay is not None and not causal:
             decay = decay[:, :, -1:]
         old = q.read(W)

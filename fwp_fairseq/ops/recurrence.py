@@ -127,9 +127,9 @@ def _rnn_loop(z, k, v, beta, pads, R, y) -> tuple[Tensor, ...]:
     y = z.new_zeros(batch, heads, d) if y is None else y
     outputs = []
     for t, (z_t, *written) in enumerate(positions(z, k, v, beta)):
-        R = keep(pads, t, R, delta(R, *written))
+        R = unless_pad(pads, t, R, delta(R, *written))
         out = z_t + read(R, y.softmax(-1))
-        y = keep(pads, t, y, out)
+        y = unless_pad(pads, t, y, out)
         outputs.append(out)
     return torch.stack(outputs, 1) if outputs else z, R, y
 
@@ -140,12 +140,12 @@ def _lstm_loop(z, k, v, beta, pads, R, h, c) -> tuple[Tensor, ...]:
     h, c = (z.new_zeros(batch, heads // LSTM_GATES, d) if x is None else x for x in (h, c))
     outputs = []
     for t, (z_t, *written) in enumerate(positions(z, k, v, beta)):
-        R = keep(pads, t, R, delta(R, *written))
+        R = unless_pad(pads, t, R, delta(R, *written))
         u, i, o = (z_t + read(R, h.softmax(-1).repeat(1, LSTM_GATES, 1))).chunk(LSTM_GATES, 1)
         i = i.sigmoid()
         cell = i * u + (1 - i) * c
         out = o.sigmoid() * cell
-        h, c = keep(pads, t, h, out), keep(pads, t, c, cell)
+        h, c = unless_pad(pads, t, h, out), unless_pad(pads, t, c, cell)
         outputs.append(out)
     return torch.stack(outputs, 1) if outputs else z[:, :, : heads // LSTM_GATES], R, h, c
 
@@ -170,7 +170,7 @@ def read(R: Tensor, x: Tensor) -> Tensor:
     return (x.unsqueeze(-2) @ R).squeeze(-2)
 
 
-def keep(pads: Tensor | None, t: int, before: Tensor, after: Tensor) -> Tensor:
+def unless_pad(pads: Tensor | None, t: int, before: Tensor, after: Tensor) -> Tensor:
     """Returns ``before`` in the rows (B, ...) whose position t is padding, and ``after`` in the others."""
     return after if pads is None else torch.where(pads[:, t].view(-1, *[1] * (after.dim() - 1)), before, after)
 

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from ... import ops
 from ...numerics import state_type, without_autocast
 from ...ops.call import GATES
-from ...ops.recurrence import keep
+from ...ops.recurrence import unless_pad
 from ...ops.state import State
 from ...option import Contradiction, Option, Options, hyphens
 from ...sharding import assign
@@ -49,13 +49,13 @@ class FastNet(Memory):
         name: the value of the option ``fast_net`` that chooses the net.
         title: the description in help texts.
         rule: the update rule that writes the matrices.
-        own_rows: the rows of options that only this net reads.
+        own_options: the rows of options that only this net reads.
     """
 
     name: ClassVar[str | None] = None
     title: ClassVar[str]
     rule: ClassVar[str] = "delta"
-    own_rows: ClassVar[tuple[Option, ...]] = ()
+    own_options: ClassVar[tuple[Option, ...]] = ()
     accumulates_keys = False
 
     @classmethod
@@ -64,7 +64,7 @@ class FastNet(Memory):
         return sorted(FastNet.__subclasses__(), key=lambda net: net.name != "linear")
 
     @classmethod
-    def rows(cls) -> tuple[Option, ...]:
+    def options_read(cls) -> tuple[Option, ...]:
         nets, sites = cls.nets(), ("decoder",)
         others = "; ".join(f"by {net.rule}: {net.name}" for net in nets if net.rule != FastNet.rule)
         what = f"the net whose weights are written at each position, by the update rule {FastNet.rule} ({others})"
@@ -75,7 +75,7 @@ class FastNet(Memory):
         through = {"none": "no feedback"} | {name: f"through {name}" for name in ACTIVATIONS}
         return (
             Option("fast_net", "fast net", "linear", {net.name: net.title for net in nets}, what, sites=sites),
-            *(row for net in (nets if cls is FastNet else [cls]) for row in net.own_rows),
+            *(row for net in (nets if cls is FastNet else [cls]) for row in net.own_options),
             Option("recurrent", "feedback of the output", "none", through, feedback, sites=sites),
         )
 
@@ -112,7 +112,7 @@ class FastNet(Memory):
 
     def entries_by_options(self) -> dict[tuple[str, ...], set[str]]:
         net = {name for name in self.state_dict() if not name.startswith(("features.", "beta_proj.", "decay."))}
-        return super().entries_by_options() | {("feature_map", *(row.name for row in self.rows())): net}
+        return super().entries_by_options() | {("feature_map", *(row.name for row in self.options_read())): net}
 
     def build(self) -> None:
         """Creates the modules of a subclass."""
@@ -167,7 +167,7 @@ class FastNet(Memory):
             run = Run(None if pads is None else pads[:, t : t + 1], return_state=True)
             now = dict(zip(parts, self.feedback(fed, *position), strict=True))
             out, state = self.advance(run, now, state)
-            fed = keep(run.pads, 0, fed, out[:, 0])
+            fed = unless_pad(run.pads, 0, fed, out[:, 0])
             outputs.append(out)
         return torch.cat(outputs, 1), state._replace(fed=fed)
 

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from ...ops.recurrence import keep, positions, read
+from ...ops.recurrence import positions, read, unless_pad
 from ..memory import Parts
 from .fast_net import FastNet, Run
 from .linear import LinearState
@@ -33,6 +33,6 @@ class Fwp1991(FastNet):
         W = v.new_zeros(batch, heads, self.features.d_dot, d) if W is None else W.to(v.dtype)
         outputs = []
         for t, (q_t, k_t, v_t) in enumerate(positions(q, k, v)):
-            W = keep(run.pads, t, W, torch.tanh(W + k_t.unsqueeze(-1) * v_t.unsqueeze(-2)))
+            W = unless_pad(run.pads, t, W, torch.tanh(W + k_t.unsqueeze(-1) * v_t.unsqueeze(-2)))
             outputs.append(read(W, q_t))
         return torch.stack(outputs, 1), state._replace(W=W)

@@ -48,7 +48,7 @@ class Mlp(FastNet):
 
     name, title = "mlp", "Delta MLP, blocks of two matrices"
     State = MlpState
-    own_rows = (
+    own_options = (
         Option(
             "fast_net_depth", "blocks of the fast net mlp", None, None,
             "number of blocks of the fast net mlp (default: 1)", sites=("decoder",),
