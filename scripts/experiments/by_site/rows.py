@@ -2,7 +2,8 @@
 
 from itertools import product
 
-from fwp_fairseq.kinds import HYBRID
+from fwp_fairseq.cli.recipe import NO_SINUSOIDS
+from fwp_fairseq.kinds import HYBRID, PASSAGES
 from fwp_fairseq.options import TRANSLATION_SITES
 from scripts.common.renamed import row_name
 from scripts.common.row import Row
@@ -15,11 +16,12 @@ BOTH_WAYS = ",passes=both-ways"
 DPFP_DELTA, FAVOR_FIXED = f"{DPFP},update-rule=delta", f"{FAVOR},directions=fixed"
 
 
-def _row(*kinds: str, heads: int = 2, dropout: float = 0.1) -> Row:
+def _row(*kinds: str, heads: int = 2, dropout: float = 0.1, sinusoids: bool = True) -> Row:
     """Returns the row with these kinds of attention in the encoder, the decoder and cross-attention, in this order."""
-    others = [f"{heads}-heads"] * (heads != 2) + ["no-dropout"] * (not dropout)
+    others = [f"{heads}-heads"] * (heads != 2) + ["no-dropout"] * (not dropout) + ["no-sinusoids"] * (not sinusoids)
     sites = dict(zip(TRANSLATION_SITES, kinds, strict=True))
     more = {"--dropout": dropout} | {f"--{part}-attention-heads": heads for part in ("encoder", "decoder")}
+    more |= {} if sinusoids else {NO_SINUSOIDS: True}
     # The fields of one attention are empty.
     fields = dict.fromkeys(("feature_map", "update_rule", "normalizer", "d_dot"))
     return Row(row_name(kinds, *others), sites, more, fields | {"kinds": sites, "heads": heads})
@@ -62,6 +64,9 @@ ROWS = (
     _everywhere("softmax", dropout=0.0),
     _row("softmax-rotary", "softmax-rotary", "softmax", dropout=0.0),
     _row(*HYBRID.values(), dropout=0.0),
+    # The best models of the experiment on documents.
+    _row("softmax-rotary,conv-size=4", "softmax-rotary,conv-size=4", "softmax-rotary", dropout=0.0),
+    _row(*PASSAGES.values(), dropout=0.0, sinusoids=False),
 )
 
 # What is tried from German into English.

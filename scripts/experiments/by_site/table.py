@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from operator import itemgetter
 
+from fwp_fairseq.cli.recipe import NO_SINUSOIDS
 from fwp_fairseq.tables.plot import Line, Plot, Series
 from fwp_fairseq.tables.table import Table, number, over_seeds
 from scripts.common.cells import TRAINING, fields, machine, signature_notes, signatures, spread_note
@@ -64,6 +65,7 @@ def _by_site(rows: tuple[Row, ...], plot: Callable[[list[dict]], Plot] | None = 
             "encoder": _at("encoder"),
             "decoder": _at("decoder"),
             "cross-attention": _at("cross"),
+            "sinusoids": lambda record: "no" if NO_SINUSOIDS in record["train_command"] else "yes",
             "heads": lambda record: record["heads"],
             "lr": lambda record: _settings(record)[0],
             "dropout": lambda record: _settings(record)[1],
