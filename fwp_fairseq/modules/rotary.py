@@ -69,9 +69,9 @@ class CrossPositions(nn.Module):
     def source_angles(self, position: Tensor, like: Tensor) -> Tensor:
         """Computes the angles (..., 1, P) of positions (...) of the source."""
         kind = state_type(like.dtype)
-        first, last = (math.log10(2 * math.pi / wavelength) for wavelength in (_SHORTEST, _LONGEST))
-        rates = torch.logspace(first, last, self.pairs, device=like.device, dtype=kind)
-        return position.to(kind)[..., None, None] * rates
+        octaves = torch.arange(self.pairs, device=like.device, dtype=kind) / max(1, self.pairs - 1)
+        wavelength = _SHORTEST * (_LONGEST / _SHORTEST) ** octaves
+        return position.to(kind)[..., None, None] * (2 * math.pi / wavelength)
 
     def target_angles(self, position: Tensor, like: Tensor) -> Tensor:
         """Computes the angles (..., 1, P) of positions (...) of the target."""
