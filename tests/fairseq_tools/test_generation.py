@@ -115,7 +115,8 @@ def test_dropout_is_kept_where_it_is_asked_for(tools, mixed):
     kept = set(re.findall(r"Enabling dropout .* module: (\S+)\.dropout_module", found.out + found.err))
     others = {name for name in kept if not name.endswith("attn")}
     assert others == {"decoder.layers.0", "decoder.layers.1"} and len(kept) == 8
-    assert "class FwpDecoderr; expected some of FastWeightSiteAttention, FwpDecoder," in tools.generate(*flags, "FwpDecoderr").error
+    expected = "class FwpDecoderr; expected some of FastWeightSiteAttention, FwpDecoder,"
+    assert expected in tools.generate(*flags, "FwpDecoderr").error
 
 
 def test_an_override_that_there_is_not_is_named(tools, mixed):
