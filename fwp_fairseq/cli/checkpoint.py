@@ -23,6 +23,12 @@ def refuse_output(output: Path, others: list[Path], flag: str = "--output") -> N
         raise UsageError(f"{flag} {output}: expected a file in an existing folder")
 
 
+def _named(path: Path, error: Exception) -> CommandError:
+    """Returns the error for users, with the name of the checkpoint once."""
+    message = reason(error) if isinstance(error, OSError) else str(error)
+    return CommandError(message if str(path) in message else f"{path}: {message}")
+
+
 def load(path: Path, mmap: bool = False) -> dict:
     """Loads a checkpoint on the CPU, without running pickled code; with ``mmap``, tensors are read only when used."""
     if not path.is_file():
@@ -34,7 +40,7 @@ def load(path: Path, mmap: bool = False) -> dict:
         raise CommandError(f"{path}: {printable(error)}") from None
     except Exception as error:  # damaged pickles end in errors of every kind
         if not is_damage(error):
-            raise CommandError(f"{path}: {error.strerror}") from None
+            raise _named(path, error) from None
         why = why_unreadable(error)
         raise CommandError(f"{path}: truncated, or not a checkpoint that can be loaded safely: {why}") from None
 
@@ -73,8 +79,7 @@ def load_model(path: Path, find_data: Callable[[dict], Path]):
         refuse_not_finite(path, state["model"])
         (model,), _, task = checkpoint_utils.load_model_ensemble_and_task([str(path)], state=state)
     except (OSError, RuntimeError, ValueError, KeyError) as error:
-        message = reason(error) if isinstance(error, OSError) else str(error)
-        raise CommandError(message if str(path) in message else f"{path}: {message}") from None
+        raise _named(path, error) from None
     finally:
         logging.disable(logging.NOTSET)
     if not hasattr(model, "encoder"):

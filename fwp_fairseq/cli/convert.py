@@ -167,11 +167,11 @@ def _own_parameters(parameters: dict, model, before: argparse.Namespace, after: 
     ``before`` and ``after`` are the options of the checkpoint and of the converted model.
     """
     from ..config import site_options
-    from ..modules import FastWeightSiteAttention, SoftmaxCrossAttention, SoftmaxSelfAttention
+    from ..modules import BuiltAttention, FastWeightSiteAttention
 
     own, old_options, new_options = {}, site_options(before), site_options(after)
-    ours = SoftmaxCrossAttention | SoftmaxSelfAttention | FastWeightSiteAttention
-    attentions = {f"{name}.": module for name, module in model.named_modules() if isinstance(module, ours)}
+    modules = model.named_modules()
+    attentions = {f"{name}.": module for name, module in modules if isinstance(module, BuiltAttention)}
     for prefix, attention in attentions.items():
         new = {prefix + name: tensor for name, tensor in attention.state_dict().items()}
         kept = {}

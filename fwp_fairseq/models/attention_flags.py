@@ -3,18 +3,14 @@
 import torch
 from torch import Tensor, nn
 
-from ..modules import FastWeightSiteAttention, SoftmaxCrossAttention, SoftmaxSelfAttention
+from ..modules import BuiltAttention
 
 BUFFER = "attention_flags"
 
 
 def _describe(model: nn.Module) -> str:
     """Describes the options of all sites that do not have fairseq's attention; "softmax" if there are no such sites."""
-    sites = [
-        module
-        for module in model.modules()
-        if isinstance(module, SoftmaxCrossAttention | SoftmaxSelfAttention | FastWeightSiteAttention)
-    ]
+    sites = [module for module in model.modules() if isinstance(module, BuiltAttention)]
     kinds = {(module.site, module.options.describe(module.head_dim)) for module in sites}
     texts = {f"{site}: {kind}" for site, kind in kinds if kind != "softmax"}
     return "; ".join(sorted(texts)) or "softmax"

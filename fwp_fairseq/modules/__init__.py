@@ -5,4 +5,13 @@ from .relative_attention import RelativeAttention
 from .softmax_cross_attention import SoftmaxCrossAttention
 from .softmax_self_attention import SoftmaxSelfAttention
 
-__all__ = ["FastWeightSiteAttention", "RelativeAttention", "SoftmaxCrossAttention", "SoftmaxSelfAttention"]
+# The attention that a site's options build, where fairseq's own does not serve.
+BuiltAttention = FastWeightSiteAttention | SoftmaxCrossAttention | SoftmaxSelfAttention
+
+__all__ = [
+    "BuiltAttention",
+    "FastWeightSiteAttention",
+    "RelativeAttention",
+    "SoftmaxCrossAttention",
+    "SoftmaxSelfAttention",
+]
