@@ -3,7 +3,7 @@
 // common/operators.h and the files beside it; cpu/*operators.cpp and cuda/*.cpp register them.
 #include <torch/library.h>
 
-// rule and feature_map are names in common/maps.h. Maps that have a projection, (m, d_key), multiply it by
+// rule and feature_map are names in common/rules.h and maps.h. Maps that have a projection, (m, d_key), multiply it by
 // x' = d_key^-1/4 x. With both_ways, which requires causal, the second half of the heads goes from the last position to
 // the first. Without return_state, the returned W and z are empty. The backward returns the gradients of q, k, v, beta,
 // alpha, initial_W and initial_z; those of absent inputs are empty.
@@ -77,7 +77,7 @@ TORCH_LIBRARY(fwp, m) {
   m.def("elu_to_length_one_backward(Tensor grad_y, Tensor x, float eps) -> Tensor");
   m.def("to_rms_one(Tensor x, float eps) -> Tensor");
   m.def("to_rms_one_backward(Tensor grad_y, Tensor x, float eps) -> Tensor");
-  // The names of rules and maps in common/maps.h.
+  // The names of rules and maps in common/rules.h and maps.h.
   m.def("rules() -> str[]");
   m.def("feature_maps() -> str[]");
   m.def("cpu_capability() -> str");

@@ -7,6 +7,7 @@
 
 #include "fields.h"
 #include "maps.h"
+#include "rules.h"
 
 namespace fwp {
 

@@ -1,5 +1,5 @@
-// The names, widths and constants of the update rules and feature maps in compiled code. Operators and kernels of every
-// device include this file, so it includes no header of torch or CUDA.
+// The names, widths and constants of the feature maps in compiled code. Operators and kernels of every device include
+// this file, so it includes no header of torch or CUDA.
 //
 // There are two kinds of maps. A map that applies one function to each number needs only its name in FWP_ELEMENTWISE
 // and a Function in elementwise.h. Any other map needs its name in FWP_MAPS, its width in width_of, and code for each
@@ -10,27 +10,17 @@
 
 namespace fwp {
 
-// The numbers of rules and maps follow this order. A test compares the lists with fwp_fairseq/ops/call.py and
-// feature_maps.
-#define FWP_RULES(EACH) EACH(sum) EACH(delta) EACH(gated) EACH(gated_delta)
+// The numbers of maps follow this order. A test compares the list with fwp_fairseq/feature_maps.
 #define FWP_ELEMENTWISE(EACH) EACH(identity) EACH(elu) EACH(relu)
 #define FWP_MAPS(EACH) FWP_ELEMENTWISE(EACH) EACH(dpfp) EACH(favor) EACH(softmax_pair)
 
 #define FWP_ENUMERATOR(name) name,
-enum class Rule : int { FWP_RULES(FWP_ENUMERATOR) };
 enum class Map : int { FWP_MAPS(FWP_ENUMERATOR) };
 #undef FWP_ENUMERATOR
 
 #define FWP_NAME(name) #name,
-constexpr const char *rule_names[] = {FWP_RULES(FWP_NAME)}, *map_names[] = {FWP_MAPS(FWP_NAME)};
+constexpr const char* map_names[] = {FWP_MAPS(FWP_NAME)};
 #undef FWP_NAME
-
-// A rule that corrects subtracts the old value of a key; a rule that decays scales down all earlier content.
-constexpr bool corrects(Rule rule) { return rule == Rule::delta || rule == Rule::gated_delta; }
-constexpr bool decays(Rule rule) { return rule == Rule::gated || rule == Rule::gated_delta; }
-// The gates of a rule: beta is the write strength of a key, alpha the decay of earlier content.
-constexpr bool takes_beta(Rule rule) { return rule != Rule::sum; }
-constexpr bool takes_alpha(Rule rule) { return rule == Rule::gated_delta; }
 
 constexpr bool elementwise(Map map) {
 #define FWP_IS(name) map == Map::name ||

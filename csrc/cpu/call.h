@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "../common/maps.h"
+#include "../common/rules.h"
 
 namespace fwp {
 

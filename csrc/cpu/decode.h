@@ -24,7 +24,7 @@ template <class T> struct Decoder {
   static constexpr idx lanes = width<T>;
   static constexpr idx tile = 16;  // positions whose features, or phi_tile, are computed at once
   const DecodeCall<T>& c;
-  const bool corrects, gated, decays;
+  const bool corrects, decays;
   idx blocks, used, padded;  // blocks of `used` features, `padded` to whole vectors
   idx halo, r_size;  // halo: numbers before the base features that a roll brings in
   idx narrow;  // d_value in whole vectors
@@ -40,7 +40,7 @@ template <class T> struct Decoder {
   Active* active;
 
   Decoder(const DecodeCall<T>& call, Arena<T>& arena)
-      : c(call), corrects(fwp::corrects(c.rule)), gated(c.rule == Rule::gated), decays(fwp::decays(c.rule)) {
+      : c(call), corrects(fwp::corrects(c.rule)), decays(fwp::decays(c.rule)) {
     blocks = c.nu ? c.nu : 1;
     used = c.d_dot / blocks;
     padded = round_up(used, lanes);
@@ -97,9 +97,9 @@ template <class T> struct Decoder {
       keys[p] = c.keys + place * c.d_cached;
       written[p] = c.written + place * c.d_value;
       if (decays) {
-        const T strength = c.strengths[place];  // beta of the gated rule, else alpha
-        weights[p] = gated ? strength * left : left;
-        left *= gated ? 1 - strength : strength;
+        const T gate = c.strengths[place];
+        weights[p] = weighs_writes(c.rule) ? gate * left : left;
+        left *= keep_of_stored(c.rule, gate);
       }
     }
     return left;
@@ -241,7 +241,8 @@ template <class T> struct Decoder {
       if (corrects) attend<2>(features, row, h, n, left, denominators);
       else attend<1>(features, row, h, n, left, denominators);
       const T beta = c.beta && !padding ? *c.beta.at(row, t, h) : T(0);
-      const T keep = gated ? 1 - beta : decays && !padding ? *c.alpha.at(row, t, h) : T(1);
+      const T alpha = takes_alpha(c.rule) && !padding ? *c.alpha.at(row, t, h) : T(1);
+      const T keep = keep_of(c.rule, beta, alpha);
       const T* v = c.v.at(row, t, h);
       if (padding) {
         for (idx j = 0; j < c.d_value; ++j) u[j] = 0;
@@ -253,8 +254,8 @@ template <class T> struct Decoder {
         for (idx j = 0; j < c.d_value; ++j) u[j] = v[j];
       }
       T product = dot(query, key, blocks * padded);
-      if (decays) c.strengths[place] = gated ? beta : keep;
-      if (gated) product *= beta;
+      if (decays) c.strengths[place] = stored_gate(c.rule, beta, alpha);
+      if (weighs_writes(c.rule)) product *= beta;
       divide([&](idx j) FWP_INLINE_LAMBDA { return keep * numerators[j] + product * u[j]; },
              keep * denominators[0] + product, c.out.at(row, t, h));
     }

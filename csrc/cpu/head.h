@@ -117,7 +117,7 @@ template <class T> struct Head : Grams<T> {
   void load_chunk(idx t0, idx count) {
     if (!grams_done) load_side(c, c.k, c.key_padding_mask, b, h, t0, count, k, buffer);
     load_rows(c.v, t0, count, true, U);
-    if (c.rule != Rule::sum)
+    if (takes_beta(c.rule))
       for (idx t = 0; t < count; ++t) beta[t] = is_pad(t0 + t) ? T(0) : *c.beta.at(b, t0 + t, h);
     if (decays) load_decay(t0, count);
     if (corrects) {
@@ -147,14 +147,15 @@ template <class T> struct Head : Grams<T> {
 
   // Computes keep, M and left of the chunk; a pad changes nothing.
   void load_decay(idx t0, idx count) {
-    const bool gated = c.rule == Rule::gated;
+    const bool weighs = weighs_writes(c.rule);
     total_decay = 1;
     for (idx t = 0; t < count; ++t) {
-      keep[t] = gated ? 1 - beta[t] : is_pad(t0 + t) ? T(1) : *c.alpha.at(b, t0 + t, h);
+      const T alpha = !takes_alpha(c.rule) || is_pad(t0 + t) ? T(1) : *c.alpha.at(b, t0 + t, h);
+      keep[t] = keep_of(c.rule, beta[t], alpha);
       T* row = M + t * ldp;
       for (idx j = 0; j < k.padded; j += width<T>)
         store(row + j, t == 0 ? Vec<T>{} : load(row - ldp + j) * splat(keep[t]));
-      row[t] = gated ? beta[t] : T(1);
+      row[t] = weighs ? beta[t] : T(1);
       left[t] = total_decay *= keep[t];
     }
     decay_to_end = M + (count > 0 ? count - 1 : 0) * ldp;

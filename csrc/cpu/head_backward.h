@@ -154,7 +154,7 @@ template <class T> struct HeadBackward : GradientArrays<T> {
     d_total_decay = sum_of_lanes<T>(total);
   }
 
-  // Gradient of beta (gated) or alpha from those of M and left.
+  // Computes the gradients of alpha and, under a rule that weighs writes, of beta from those of M and left.
   void decay_backward(idx t0, idx count) {
     const bool has_dM = plan.causal || corrects;  // otherwise only M's last row was used
     for (idx j = 0; j < k.padded; ++j) running[j] = d_decay_to_end[j];
@@ -171,10 +171,9 @@ template <class T> struct HeadBackward : GradientArrays<T> {
       }
       const T dkeep = sum_of_lanes<T>(sum) + running_left * (t > 0 ? left[t - 1] : T(1));
       running_left *= keep[t];
-      const bool gated = c.rule == Rule::gated;
-      *(gated ? c.grad_beta : c.grad_alpha).at(b, t0 + t, h) = Base::is_pad(t0 + t) ? T(0)
-                                                               : gated              ? own - dkeep
-                                                                                    : dkeep;
+      const bool pad = Base::is_pad(t0 + t);
+      if (weighs_writes(c.rule)) *c.grad_beta.at(b, t0 + t, h) = pad ? T(0) : beta_gradient(c.rule, own, dkeep);
+      if (takes_alpha(c.rule)) *c.grad_alpha.at(b, t0 + t, h) = pad ? T(0) : dkeep;
     }
   }
 

@@ -25,7 +25,10 @@ bool short_serves(const Call& c) {
   const bool states = c.initial_W || c.W || c.grad_W;
   const bool results =
       c.backward ? c.grad_out.aligned && c.grad_q.aligned && c.grad_k.aligned && c.grad_v.aligned : c.out.aligned;
-  return !states && std::min(c.targets, c.sources) > 0 && std::max(c.targets, c.sources) <= most &&
+  // For a rule that does not correct, the kernels multiply by beta if and only if it decays.
+  const bool known =
+      corrects(c.rule) || (decays(c.rule) == weighs_writes(c.rule) && decays(c.rule) == takes_beta(c.rule));
+  return known && !states && std::min(c.targets, c.sources) > 0 && std::max(c.targets, c.sources) <= most &&
          (c.x_type != Type::float32 || c.map == Map::identity) && c.q.aligned && c.k.aligned && c.v.aligned &&
          results && bytes_of_short(c) <= most_bytes;
 }

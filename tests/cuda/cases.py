@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from fwp_fairseq import ops
-from fwp_fairseq.ops.call import FastWeights
+from fwp_fairseq.ops.call import GATES, FastWeights
 from tests.maps import build_map
 from tests.ops import cases
 from tests.tolerances import CUDA
@@ -17,7 +17,6 @@ emulated = sys.modules.get("tests.cuda.emulated_device")  # the plugin, where it
 OPCHECKS = tuple(check for check in cases.OPCHECKS if emulated is None or "aot_dispatch" not in check)
 # Root of the mean square error relative to that of the tensor, (outputs, gradients).
 LIMITS = {torch.float16: CUDA["float16"], torch.bfloat16: CUDA["bfloat16"]}
-RULES = ("sum", "delta", "gated", "gated_delta")
 DPFP = ("dpfp", {"nu": 2})
 NORMALIZERS = [(True, False), (False, True), (True, True), (False, False)]
 
@@ -41,11 +40,11 @@ def make(
     if feature_map is None:  # normalisers expect features that are not negative
         x = {name: y.abs_() for name, y in x.items()}
     x["v"] = surrounded(B, S, H, d_value, dtype=dtype)
-    if rule != "sum":
+    if "beta" in GATES[rule]:
         x["beta"] = torch.rand(S, B, H).transpose(0, 1)
     if rule == "gated":
         x["beta"] **= 16  # from almost 0 to almost 1, and small enough that writes outlive chunks
-    if rule == "gated_delta":
+    if "alpha" in GATES[rule]:
         x["alpha"] = 1 - torch.rand(S, B, H).transpose(0, 1) ** 16
     phi = None if feature_map is None else build_map(feature_map[0], d_key, **feature_map[1]).eval()
     if state:

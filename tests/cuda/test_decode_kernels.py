@@ -10,7 +10,7 @@ from torch import Tensor
 
 from fwp_fairseq import ops
 from fwp_fairseq.ops import decoding as decoding_module
-from fwp_fairseq.ops.call import GATES
+from fwp_fairseq.ops.call import DECAYING, GATES, RULES
 from tests.cuda import cases
 from tests.cuda.cases import DPFP, OPCHECKS, emulated
 from tests.maps import MAPS, build_map
@@ -23,7 +23,7 @@ from tests.tolerances import CUDA
 
 pytestmark = [pytest.mark.slow, pytest.mark.needs("native", "cuda")]
 
-RULES = ("sum", "delta")
+SOME_RULES = ("sum", "delta")
 
 # Root of the mean square error relative to that of the output. bfloat16: keys, vectors and outputs are rounded to 8
 # bits; what normalises a DPFP key is part of the cached key, which adds a rounding (3.2e-3 is the worst seen, 2.5e-3
@@ -100,7 +100,7 @@ def assert_near(found: Tensor, expected: Tensor, dtype, looser: float = 1.0) -> 
 
 @pytest.mark.parametrize(
     "rule, dtype",
-    [*itertools.product(RULES, LIMITS), ("gated", torch.float32), ("gated_delta", torch.float32)],
+    [*itertools.product(SOME_RULES, LIMITS), *((rule, torch.float32) for rule in DECAYING)],
     ids=str,
 )
 def test_every_history_in_one_block(rule, dtype, monkeypatch):
@@ -116,9 +116,7 @@ def test_every_history_in_one_block(rule, dtype, monkeypatch):
     assert_near(found, expected, dtype)
 
 
-@pytest.mark.parametrize(
-    "rule, feature_map, normalizer, dtype", covering(cases.RULES, MAPS, NORMALIZERS, LIMITS), ids=str
-)
+@pytest.mark.parametrize("rule, feature_map, normalizer, dtype", covering(RULES, MAPS, NORMALIZERS, LIMITS), ids=str)
 def test_maps_and_normalizers_through_two_folds(rule, feature_map, normalizer, dtype):
     d_key, d_value = (7, 5) if dtype == torch.float32 else (20, 10)
     decoding = make(rule, feature_map, normalizer, d_key)
@@ -133,7 +131,7 @@ def test_maps_and_normalizers_through_two_folds(rule, feature_map, normalizer, d
 DENSE = {**{f"dpfp-{nu}": ("dpfp", {"nu": nu}) for nu in (1, 2, 3, 5, 8, 9)}, "elu": ("elu", {}), "relu": ("relu", {})}
 
 
-@pytest.mark.parametrize("rule, name, normalizer, dtype", covering(cases.RULES, DENSE, NORMALIZERS, list(LIMITS)[:2]))
+@pytest.mark.parametrize("rule, name, normalizer, dtype", covering(RULES, DENSE, NORMALIZERS, list(LIMITS)[:2]))
 def test_rows_of_64_numbers_through_two_folds(rule, name, normalizer, dtype, monkeypatch):
     """The history comes into shared memory at once, of the widths that most models have; with nu 9 they do not."""
     monkeypatch.setattr(decoding_module, "longest_block", lambda *widths: 70)
@@ -153,7 +151,7 @@ def test_rows_of_64_numbers_through_two_folds(rule, name, normalizer, dtype, mon
     assert site.cache.W is not None and site.cache.count < 8
 
 
-@pytest.mark.parametrize("rule", cases.RULES)
+@pytest.mark.parametrize("rule", RULES)
 @pytest.mark.parametrize("x_dtype", [torch.float16, torch.float32], ids=str)
 def test_features_of_another_type_than_values(rule, x_dtype, monkeypatch):
     monkeypatch.setattr(decoding_module, "longest_block", lambda *widths: 40)
@@ -212,9 +210,8 @@ def test_widths(d_key, d_value, feature_map):
 @pytest.mark.parametrize(
     "rule, dtype",
     [
-        *itertools.product(RULES, (torch.bfloat16, torch.float32)),
-        ("gated", torch.bfloat16),
-        ("gated_delta", torch.bfloat16),
+        *itertools.product(SOME_RULES, (torch.bfloat16, torch.float32)),
+        *((rule, torch.bfloat16) for rule in DECAYING),
     ],
     ids=str,
 )
@@ -233,7 +230,7 @@ def test_any_reordering(rule, dtype):
 @pytest.mark.parametrize(
     "rule, feature_map, sources, dtype",
     covering(
-        cases.RULES,
+        RULES,
         [DPFP, ("elu", {}), ("favor", {"m": 9})],
         [0, 1, 20, 50],
         [torch.float16, torch.bfloat16],
@@ -265,7 +262,7 @@ def test_an_overflow():
 
 
 @pytest.mark.parametrize("together, feature_map", [(1, ("elu", {})), (4, DPFP)], ids=str)
-@pytest.mark.parametrize("rule", cases.RULES)
+@pytest.mark.parametrize("rule", RULES)
 def test_pads_write_nothing(rule, together, feature_map):
     decoding = make(rule, feature_map)
     sentence, rows = Sentence(decoding, 3 * 20, 16, 8, torch.bfloat16), torch.arange(60).view(3, 20)
@@ -278,7 +275,7 @@ def test_pads_write_nothing(rule, together, feature_map):
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
-@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("rule", SOME_RULES)
 def test_inputs_of_any_magnitude(rule, dtype):
     """float16 operands must not overflow or vanish: they are scaled by powers of two on the way."""
     for scale in (2.0**-20, 2.0**10) if dtype == torch.bfloat16 else (2.0**-6, 2.0**6):
@@ -293,7 +290,7 @@ def test_inputs_of_any_magnitude(rule, dtype):
 
 
 @pytest.mark.parametrize("dtype", list(LIMITS), ids=str)
-@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("rule", SOME_RULES)
 def test_keys_without_features_read_as_zero(rule, dtype):
     """eps = 0 and nothing written: 0 / 0 is 0. A lone number has no neighbour, so its normaliser is eps alone."""
     for eps, lone in ((0.0, 0.0), (1e-6, 100.0)):
@@ -330,7 +327,7 @@ def on_device(rule: str, writes: bool, dtype: torch.dtype, /, **changes) -> dict
     return {name: moved(name, x) for name, x in raw_arguments(rule, writes).items()} | changes
 
 
-@pytest.mark.parametrize("rule, writes, dtype, check", covering(cases.RULES, [True, False], LIMITS, OPCHECKS), ids=str)
+@pytest.mark.parametrize("rule, writes, dtype, check", covering(RULES, [True, False], LIMITS, OPCHECKS), ids=str)
 def test_opcheck(rule, writes, dtype, check):
     arguments = on_device(rule, writes, dtype)
     torch.library.opcheck(torch.ops.fwp.decode.default, tuple(arguments.values()), test_utils=check)

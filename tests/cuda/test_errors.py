@@ -5,8 +5,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from fwp_fairseq.ops.call import CORRECTING
-from tests.cuda.cases import DPFP, RULES, make, run
+from fwp_fairseq.ops.call import CORRECTING, RULES
+from tests.cuda.cases import DPFP, make, run
 
 pytestmark = [pytest.mark.slow, pytest.mark.needs("native", "cuda")]
 

@@ -6,7 +6,8 @@ from torch import Tensor
 
 from fwp_fairseq import ops
 from fwp_fairseq.feature_maps import build_feature_map, unit_rows
-from tests.cuda.cases import LIMITS, OPCHECKS, RULES, assert_near, compare, make, mask, with_gradients
+from fwp_fairseq.ops.call import RULES
+from tests.cuda.cases import LIMITS, OPCHECKS, assert_near, compare, make, mask, with_gradients
 from tests.pairs import covering
 
 pytestmark = pytest.mark.needs("native", "cuda")

@@ -6,8 +6,8 @@ from torch import Tensor
 from torch.profiler import ProfilerActivity, profile
 
 from fwp_fairseq import ops
-from fwp_fairseq.ops.call import CORRECTING, GATES
-from tests.cuda.cases import DPFP, LIMITS, NORMALIZERS, RULES, compare, emulated, make, mask, run
+from fwp_fairseq.ops.call import CORRECTING, DECAYING, GATES, RULES
+from tests.cuda.cases import DPFP, LIMITS, NORMALIZERS, compare, emulated, make, mask, run
 from tests.maps import MAPS
 from tests.pairs import covering
 
@@ -93,7 +93,7 @@ def test_cross_attention(rule, T, S, normalizer, state):
     )  # fmt: skip
 
 
-@pytest.mark.parametrize("rule, normalizer", covering(["gated", "gated_delta"], NORMALIZERS[:3]), ids=str)
+@pytest.mark.parametrize("rule, normalizer", covering(DECAYING, NORMALIZERS[:3]), ids=str)
 @pytest.mark.parametrize("length", [50, 140])
 def test_decays_of_any_value(rule, length, normalizer):
     features, output = normalizer

@@ -5,10 +5,10 @@ import torch
 
 from fwp_fairseq import ops
 from fwp_fairseq.ops import decoding, self_check
-from fwp_fairseq.ops.call import CORRECTING
+from fwp_fairseq.ops.call import CORRECTING, RULES
 from tests.cuda import test_recurrence_glue as recurrences
 from tests.cuda import test_row_function_glue as row_functions
-from tests.cuda.cases import DPFP, RULES, compare, emulated, make
+from tests.cuda.cases import DPFP, compare, emulated, make
 from tests.cuda.test_decode_kernels import HEADS, Sentence, Site
 from tests.cuda.test_decode_kernels import make as make_decoding
 

@@ -3,10 +3,10 @@
 import pytest
 import torch
 
-from fwp_fairseq.ops.call import CORRECTING
+from fwp_fairseq.ops.call import CORRECTING, RULES
 from tests.cuda import test_recurrence_glue as recurrences
 from tests.cuda import test_row_function_glue as row_functions
-from tests.cuda.cases import RULES, emulated, make, mask, run
+from tests.cuda.cases import emulated, make, mask, run
 from tests.cuda.test_decode_kernels import Sentence, Site
 from tests.cuda.test_decode_kernels import make as make_decoding
 

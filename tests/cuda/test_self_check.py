@@ -15,7 +15,7 @@ import torch
 
 from fwp_fairseq import _extension, _gpu_check, _operator, ops
 from fwp_fairseq.feature_maps import unit_rows
-from fwp_fairseq.ops import native, self_check
+from fwp_fairseq.ops import RULES, native, self_check
 from tests.cuda.cases import make
 
 HALF = torch.float16
@@ -46,7 +46,10 @@ def test_a_wrong_kernel_is_found_and_named(monkeypatch, capsys):
     monkeypatch.setattr(native, "run", wrong)
     assert self_check.main("cpu") == 1
     report = capsys.readouterr().out
-    assert report.count("WRONG") == 12 and "delta rule, 300 positions: error 2.0e-02, at most 1e-04: WRONG" in report
+    assert (
+        report.count("WRONG") == 3 * len(RULES)
+        and "delta rule, 300 positions: error 2.0e-02, at most 1e-04: WRONG" in report
+    )
     assert "decoding: error" in report and _gpu_check.PASSED not in report
 
 

@@ -7,9 +7,9 @@ import torch
 
 from fwp_fairseq import ops
 from fwp_fairseq.layers import FastWeightAttention
-from fwp_fairseq.ops.call import CORRECTING
+from fwp_fairseq.ops.call import CORRECTING, RULES
 from tests import maps
-from tests.cuda.cases import DPFP, LIMITS, NORMALIZERS, RULES, compare, emulated, make, mask, run
+from tests.cuda.cases import DPFP, LIMITS, NORMALIZERS, compare, emulated, make, mask, run
 from tests.cuda.test_kernels import bounded
 from tests.pairs import covering
 

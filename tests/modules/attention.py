@@ -6,6 +6,8 @@ import numpy as np
 import torch
 
 from fwp_fairseq.modules import FastWeightSiteAttention
+from fwp_fairseq.ops.call import GATES
+from fwp_fairseq.option import USUAL_NORMALIZERS
 from fwp_fairseq.options import SiteOptions
 from tests import naive
 from tests.tolerances import TOLERANCES
@@ -105,15 +107,16 @@ def expected(module, query, key, mask=None):
     k = _per_head(lambda h, vector: naive_map(module.feature_map, h)(vector), k)
     strengths = ()
     rule, normalizer = module.options.update_rule, module.options.normalizer
-    if rule != "sum":
+    if "beta" in GATES[rule]:
         largest = {"0-1": 1, "0-2": 2}[module.options.beta_range]
         strengths = (largest / (1 + (-module.memory.beta_proj(key)).exp()).transpose(0, 1).numpy(),)
-    if rule == "gated_delta":
+    if "alpha" in GATES[rule]:
         softplus = (1 + module.memory.decay.proj(key).exp()).log()
         strengths += ((-module.memory.decay.log_rate.exp() * softplus).exp().transpose(0, 1).numpy(),)
     if normalizer == "auto":
-        without = "none" if module.options.output_norm == "rms" else "attention"
-        normalizer = {"delta": "sum", "gated_delta": "l2"}.get(rule, without)
+        normalizer = USUAL_NORMALIZERS[rule]
+        if normalizer == "attention" and module.options.output_norm == "rms":
+            normalizer = "none"
     padded = None if mask is None else mask.numpy()
     if normalizer == "l2":
         q, k = (_per_head(lambda _, vector: naive.directed(vector, 1), x) for x in (q, k))

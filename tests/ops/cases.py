@@ -154,7 +154,7 @@ def make(
     if map_name == "identity":
         q, k = q.abs(), k.abs()
     tensors = {"q": q, "k": k, "v": v}
-    if rule != "sum":
+    if "beta" in GATES[rule]:
         beta = 0.05 + 0.9 * torch.rand(batch, length, heads, generator=generator, dtype=torch.float64)
         # The delta rule diverges with wide steps on keys that are not normalised.
         tensors["beta"] = 0.2 * beta if rule in CORRECTING and not normalize_features else beta

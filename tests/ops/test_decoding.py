@@ -48,13 +48,14 @@ class Stream:
             self.q, self.k = self.q.abs(), self.k.abs()
         self.v = normal(tokens, HEADS, d_value)
         self.beta = self.alpha = None
-        if decoding.rule != "sum":
+        if GATES[decoding.rule]:
             share = 0.05 + 0.9 * normal(tokens, HEADS).sigmoid()
             if decoding.rule == "gated":
                 share **= 8  # small enough that writes outlive blocks
             share[::11], share[1::47] = 0, 1
             # The delta rule diverges with wide steps on keys that are not normalised.
-            self.beta = 0.02 * share if decoding.rule in CORRECTING and not decoding.normalize_features else share
+            if "beta" in GATES[decoding.rule]:
+                self.beta = 0.02 * share if decoding.rule in CORRECTING and not decoding.normalize_features else share
         if "alpha" in GATES[decoding.rule]:
             self.alpha = 1 - share.roll(5, 0) ** 8
             self.alpha[::23] = 0.3
@@ -273,8 +274,8 @@ def raw_arguments(rule="gated", writes=True, state=True, **changes):
     x = torch.rand(2, 1, HEADS, 3, dtype=torch.float64)
     arguments = dict(
         q=x, k=x if writes else None, v=x if writes else None,
-        beta=x[..., 0] if writes and rule != "sum" else None,
-        alpha=x[..., 1] if writes and rule == "gated_delta" else None, key_padding_mask=None,
+        beta=x[..., 0] if writes and "beta" in GATES[rule] else None,
+        alpha=x[..., 1] if writes and "alpha" in GATES[rule] else None, key_padding_mask=None,
         keys=torch.rand(5, 2, HEADS, 3, dtype=torch.float64), written=torch.rand(5, 2, HEADS, 3, dtype=torch.float64),
         strengths=torch.rand(5, 2, HEADS, dtype=torch.float64) if rule in DECAYING else None,
         ancestors=torch.zeros(2, 5, dtype=torch.int32), rows=torch.zeros(2, dtype=torch.int32),

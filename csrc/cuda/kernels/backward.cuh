@@ -89,7 +89,7 @@ struct Backward : Forward {
     if (c.grad_W) load_state(state_gradient(chunks), c.grad_W, c.grad_z, x, {0, feature_tiles()}, false);
     FWP_ROLLED (int i = chunks - 1; i >= 0; --i) {
       load_chunk(i);
-      if (!x.is_z || c.rule == Rule::gated) find_rows(x, i);  // else no gate depends on z's column
+      if (!x.is_z || weighs_writes(c.rule)) find_rows(x, i);  // else no gate depends on z's column
       if (i > 0 || c.initial_W) change_state_gradient(x, i);
     }
     if (c.initial_W) store_state(c.grad_initial_W, c.grad_initial_z, x, {0, feature_tiles()}, true);
@@ -395,12 +395,12 @@ struct Backward : Forward {
   // Computes dbeta from the products of dR with values and, under the gated rule, from the gradients of decays; dalpha
   // from the gradients of decays.
   FWP_DEVICE void gates_back(int i) const {
-    if (!takes_beta(c.rule)) return;
+    if (!takes_beta(c.rule) && !takes_alpha(c.rule)) return;
     const int rows = keys(i);
     float* const M = decay_gradient(i);
     if (decays(c.rule)) find_kept_gradient(M, s.decay, s.keep, thread);
     float products[2] = {};
-    FWP_ROLLED (int n = c.rule == Rule::gated ? 0 : first_slice(c); n < slices_of(c) && owns(rows); ++n) {
+    FWP_ROLLED (int n = weighs_writes(c.rule) ? 0 : first_slice(c); n < slices_of(c) && owns(rows); ++n) {
       const Slice x = slice(n);
       fetch_values(s.x, x, i);
       Strip<8> dr;
@@ -421,7 +421,8 @@ struct Backward : Forward {
     if (thread >= rows || token >= c.sources) return;
     const float kept = decays(c.rule) ? kept_gradient(M, thread) : 0.f;
     const float through_rates = corrects(c.rule) ? c.grad_beta.data[offset(c.grad_beta, token, c.sources)] : 0.f;
-    put_gate(c.grad_beta, i, thread, s.sums[thread] + through_rates - (c.rule == Rule::gated ? kept : 0.f));
+    if (takes_beta(c.rule))
+      put_gate(c.grad_beta, i, thread, beta_gradient(c.rule, s.sums[thread] + through_rates, kept));
     if (takes_alpha(c.rule)) put_gate(c.grad_alpha, i, thread, kept);
   }
 };

@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "../../common/maps.h"
+#include "../../common/rules.h"
 
 namespace fwp::gpu {
 

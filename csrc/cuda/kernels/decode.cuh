@@ -160,12 +160,13 @@ struct Decoder : DenseRows {
   FWP_DEVICE void answer(int token, int j, int position, bool pad, float N, float O, const float (&sums)[3]) const {
     float total = sums[0], seen = sums[1], product = sums[2];
     if (writes()) {
-      float u = 0, keep = 1;
+      float u = 0;
       const float beta = !c.beta.data ? 1.f : pad ? 0.f : c.beta.data[offset(c.beta, token)];
-      if (c.rule == Rule::gated) keep = 1 - beta, product *= beta;
-      if (takes_alpha(c.rule)) keep = pad ? 1.f : c.alpha.data[offset(c.alpha, token)];
+      const float alpha = !takes_alpha(c.rule) || pad ? 1.f : c.alpha.data[offset(c.alpha, token)];
+      if (weighs_writes(c.rule)) product *= beta;
       if (decays(c.rule)) {
-        if (j == 0) c.strengths[new_place(position)] = c.rule == Rule::gated ? beta : keep;
+        const float keep = keep_of(c.rule, beta, alpha);
+        if (j == 0) c.strengths[new_place(position)] = stored_gate(c.rule, beta, alpha);
         N *= keep, total *= keep, O *= keep, seen *= keep;
       }
       if (!pad) {

@@ -248,7 +248,7 @@ struct Forward : Tokens {
     }
     if (!back || !c.normalize_output) return;
     if (owns(rows)) put_norm_gradient(products, norm, i);
-    if (c.rule == Rule::gated) written_back(slice(0), i, k);  // else z's column has no gate
+    if (weighs_writes(c.rule)) written_back(slice(0), i, k);  // else z's column has no gate
     else sync_block();
   }
   // dU = P^T G for a slice of gradients G in s.y.
@@ -297,7 +297,7 @@ struct Forward : Tokens {
     if (owns(rows)) put(s.p, p, columns);
     if (!c.normalize_output) return;
     const Matrix of_z = this->written(k);
-    const auto written = [&](int key) { return c.rule == Rule::gated ? of_z(key, 0).x : 1.f; };
+    const auto written = [&](int key) { return weighs_writes(c.rule) ? of_z(key, 0).x : 1.f; };
     float sums[2] = {};
     row_sums(sums, p, columns, [&](int, int j, float a, float b) { return a * written(j) + b * written(j + 1); });
     FWP_UNROLL (int r = 0; r < 2; ++r) {

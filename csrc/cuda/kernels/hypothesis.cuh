@@ -65,9 +65,9 @@ struct Hypothesis : Lanes {
     if (thread > 0) return;
     float left = 1;
     FWP_ROLLED (int p = positions - 1; p >= 0 && c.strengths; --p) {
-      const float strength = weights[p];
-      weights[p] = c.rule == Rule::gated ? strength * left : left;
-      left *= c.rule == Rule::gated ? 1 - strength : strength;
+      const float gate = weights[p];
+      weights[p] = weighs_writes(c.rule) ? gate * left : left;
+      left *= keep_of_stored(c.rule, gate);
     }
     weights[positions] = left;
   }

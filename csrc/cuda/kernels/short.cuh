@@ -14,6 +14,7 @@ template <int ROWS, bool CORRECTS, bool DECAYS, bool DPFP> struct Short : Slabs<
   using Base::c, Base::thread, Base::lane, Base::warp, Base::g, Base::t, Base::row, Base::x, Base::phi, Base::of_q,
       Base::of_k, Base::threads, Base::pieces;
   static constexpr int tiles = ROWS / 16, square_ld = square_ld_of<ROWS>, blocks = ROWS / 8;
+  static constexpr bool weighs = DECAYS && !CORRECTS;  // whether beta multiplies all that a key writes
   using Square = float[2 * tiles][4];  // own rows, a column for each key
 
   float *beta, *most;  // write strengths (0 at padding); a number for each warp
@@ -38,10 +39,11 @@ template <int ROWS, bool CORRECTS, bool DECAYS, bool DPFP> struct Short : Slabs<
     if (thread < ROWS) {
       const bool there = this->is_there(thread, true);
       beta[thread] = !there ? 0.f : c.beta.data ? c.beta.data[this->offset(c.beta, thread, c.sources)] : 1.f;
-      if constexpr (DECAYS)
-        keep[thread] = !there                ? 1.f
-                       : takes_alpha(c.rule) ? c.alpha.data[this->offset(c.alpha, thread, c.sources)]
-                                             : 1 - beta[thread];
+      if constexpr (DECAYS) {
+        const bool has_alpha = there && takes_alpha(c.rule);
+        const float alpha = has_alpha ? c.alpha.data[this->offset(c.alpha, thread, c.sources)] : 1.f;
+        keep[thread] = keep_of(c.rule, beta[thread], alpha);
+      }
     }
     if constexpr (DECAYS) {
       sync_block();

@@ -10,9 +10,8 @@ namespace fwp::gpu {
 template <int ROWS, bool CORRECTS, bool DECAYS, bool DPFP> struct ShortBackward : Short<ROWS, CORRECTS, DECAYS, DPFP> {
   using Base = Short<ROWS, CORRECTS, DECAYS, DPFP>;
   using Base::c, Base::thread, Base::lane, Base::warp, Base::g, Base::t, Base::row, Base::x, Base::phi, Base::of_q,
-      Base::of_k, Base::beta, Base::keep, Base::tiles, Base::square_ld;
+      Base::of_k, Base::beta, Base::keep, Base::tiles, Base::square_ld, Base::weighs;
   using typename Base::Square;
-  static constexpr bool gated = DECAYS && !CORRECTS;  // P then contains the write strengths beta
   static constexpr int plane = ROWS * tile_ld, gradient_ld = ROWS + 1;
   uint16_t* values;  // values and gradients of outputs; later gradients of features
   uint16_t* e;  // P, later its gradient
@@ -128,9 +127,9 @@ template <int ROWS, bool CORRECTS, bool DECAYS, bool DPFP> struct ShortBackward 
   }
   // The two numbers of a vector for this lane's columns of strip n.
   FWP_DEVICE Float2 two(const float* x, int n) const { return *reinterpret_cast<const Float2*>(x + 8 * n + 2 * t); }
-  // Calls f(n, i, the factor of P before it multiplies U): decay, and beta under the gated rule.
+  // Calls f(n, i, the factor of P before it multiplies U): decay, and beta if the rule weighs writes.
   template <class F> FWP_DEVICE void each_weight(const Square& D, F f) const {
-    each_read_decay(D, [&](int n, int i, float d) { f(n, i, gated ? d * beta[key(n, i)] : d); });
+    each_read_decay(D, [&](int n, int i, float d) { f(n, i, weighs ? d * beta[key(n, i)] : d); });
   }
   // Calls f(n, i, the decay at which the query reads the key).
   template <class F> FWP_DEVICE void each_read_decay(const Square& D, F f) const {
@@ -261,25 +260,25 @@ template <int ROWS, bool CORRECTS, bool DECAYS, bool DPFP> struct ShortBackward 
     each([&](int n, int i) { x.dL[n][i] = x.dL[n][i] * x.rate[i / 2] + norms[i / 2]; });
     this->template mask<true>(x.dL);
   }
-  // From the gradients with decay to those of Q K^T and K K^T (under the gated rule, without beta); puts those of keep
-  // in `kept`.
+  // From the gradients with decay to those of Q K^T and K K^T (without beta, if the rule weighs writes); puts those of
+  // keep in `kept`.
   FWP_DEVICE void decays_back(Pairs& x) const {
     keep_back(x);
     if constexpr (CORRECTS) each([&](int n, int i) { x.dL[n][i] *= x.D[n][i]; });
     each_read_decay(x.D, [&](int n, int i, float d) { x.dP[n][i] *= d; });
   }
   // Computes the inner products of features with their gradients, if features are normalised: all of q_mean, and the
-  // part of k_mean in K K^T. Multiplies by beta under the gated rule. Puts column sums in `sums`.
+  // part of k_mean in K K^T. Multiplies by beta if the rule weighs writes. Puts column sums in `sums`.
   FWP_DEVICE void features_mean(Pairs& x, Operands& to) const {
     if (c.normalize_features) {
       each([&](int n, int i) {
-        to.q_mean[i / 2] += x.dP[n][i] * x.P[n][i] * (gated ? beta[key(n, i)] : 1.f);
+        to.q_mean[i / 2] += x.dP[n][i] * x.P[n][i] * (weighs ? beta[key(n, i)] : 1.f);
         if constexpr (CORRECTS) to.k_mean[i / 2] += x.dL[n][i] * x.A[n][i];
       });
       sum_of_four(to.q_mean), sum_of_four(to.k_mean);
     }
-    if (c.normalize_features || gated) sum_columns(x);
-    if (gated) each([&](int n, int i) { x.dP[n][i] *= beta[key(n, i)]; });
+    if (c.normalize_features || weighs) sum_columns(x);
+    if (weighs) each([&](int n, int i) { x.dP[n][i] *= beta[key(n, i)]; });
   }
   // Packs the gradients of Q K^T and K K^T as operands, and stores them in tiles, with their powers of two.
   FWP_DEVICE void pack(Pairs& x, Operands& to) const {
@@ -287,7 +286,7 @@ template <int ROWS, bool CORRECTS, bool DECAYS, bool DPFP> struct ShortBackward 
     FWP_UNROLL (int r = 0; r < 2; ++r) {
       const int own = row + g + 8 * r;
       of_query[r] = norm_q[own], of_key[r] = norm_k[own];
-      if (c.normalize_features) to.k_mean[r] += sums[own] * (gated ? beta[own] : 1.f);
+      if (c.normalize_features) to.k_mean[r] += sums[own] * (weighs ? beta[own] : 1.f);
     }
     // dQ = E K, with a power for each row
     float size[2] = {}, most[2] = {}, largest = 0;
@@ -367,7 +366,7 @@ template <int ROWS, bool CORRECTS, bool DECAYS, bool DPFP> struct ShortBackward 
   FWP_DEVICE void keep_back(const Pairs& x) const {
     float* const M = reinterpret_cast<float*>(phi);
     each([&](int n, int i) {
-      float y = x.dP[n][i] * x.P[n][i] * (gated ? beta[key(n, i)] : 1.f);
+      float y = x.dP[n][i] * x.P[n][i] * (weighs ? beta[key(n, i)] : 1.f);
       if constexpr (CORRECTS)
         if (c.causal) y += x.dL[n][i] * x.A[n][i];
       M[token(i) * gradient_ld + key(n, i)] = y;
@@ -403,10 +402,13 @@ template <int ROWS, bool CORRECTS, bool DECAYS, bool DPFP> struct ShortBackward 
   }
   FWP_DEVICE void put_gates() const {
     sync_block();
-    if (!takes_beta(c.rule) || thread >= c.sources || thread >= ROWS) return;
+    if (thread >= c.sources || thread >= ROWS) return;
     const bool pad = this->is_pad(thread);
-    const float left = DECAYS ? kept[thread] : 0.f, y = CORRECTS ? gains[thread] : sums[thread] - left;
-    c.grad_beta.data[this->offset(c.grad_beta, thread, c.sources)] = pad ? 0.f : y;
+    const float left = DECAYS ? kept[thread] : 0.f;
+    if (takes_beta(c.rule)) {
+      const float y = beta_gradient(c.rule, CORRECTS ? gains[thread] : sums[thread], left);
+      c.grad_beta.data[this->offset(c.grad_beta, thread, c.sources)] = pad ? 0.f : y;
+    }
     if (takes_alpha(c.rule)) c.grad_alpha.data[this->offset(c.grad_alpha, thread, c.sources)] = pad ? 0.f : left;
   }
 

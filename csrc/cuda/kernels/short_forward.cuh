@@ -58,7 +58,7 @@ template <int ROWS, bool CORRECTS, bool DECAYS, bool DPFP> struct ShortForward :
     }
   }
 
-  // Computes P as operands (under the gated rule, multiplied by beta), the factors of outputs, and T.
+  // Computes P as operands (multiplied by beta if the rule weighs writes), the factors of outputs, and T.
   FWP_DEVICE void pair_products(uint32_t (&P)[tiles][4], float (&norm)[2], float (&rate)[2]) const {
     Square p, a;
     clear(p);
@@ -69,7 +69,7 @@ template <int ROWS, bool CORRECTS, bool DECAYS, bool DPFP> struct ShortForward :
     FWP_UNROLL (int r = 0; r < 2; ++r) {
       const int token = row + g + 8 * r;
       of_query[r] = this->norm_of(of_q[token], sum_q[2 * r]), of_key[r] = this->norm_of(of_k[token], sum_k[2 * r]);
-      if (DECAYS && !CORRECTS) of_key[r] *= beta[token];
+      if (Base::weighs) of_key[r] *= beta[token];
     }
     sync_warp();
     if (t == 0) of_k[row + g] = of_key[0], of_k[row + g + 8] = of_key[1];

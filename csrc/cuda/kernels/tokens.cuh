@@ -127,10 +127,9 @@ struct Tokens : Head, Products {
       const int key = chunk * i + thread;
       const bool there = key < c.sources && !is_pad(key);
       s.beta[thread] = !there ? 0.f : c.beta.data ? c.beta.data[offset(c.beta, key, c.sources)] : 1.f;
-      s.keep[thread] = !there                  ? 1.f
-                       : c.rule == Rule::gated ? 1 - s.beta[thread]
-                       : takes_alpha(c.rule)   ? c.alpha.data[offset(c.alpha, key, c.sources)]
-                                               : 1.f;
+      const bool has_alpha = there && takes_alpha(c.rule);
+      const float alpha = has_alpha ? c.alpha.data[offset(c.alpha, key, c.sources)] : 1.f;
+      s.keep[thread] = keep_of(c.rule, s.beta[thread], alpha);
       if (corrects(c.rule)) s.rate[thread] = key < key_rows(c) ? own(c.rates, key_rows(c))[key] : 0.f;
     }
     sync_block();
@@ -218,7 +217,7 @@ struct Tokens : Head, Products {
   }
   // The factor of `value`.
   FWP_DEVICE float strength(const Slice& x, int key) const {
-    return x.is_z && c.rule != Rule::gated ? 1.f : s.beta[key];
+    return x.is_z && !weighs_writes(c.rule) ? 1.f : s.beta[key];
   }
   FWP_DEVICE bool corrected(const Slice& x) const { return corrects(c.rule) && !x.is_z; }
 
