@@ -63,7 +63,7 @@ PARTS = (
         r"(?<=\* |= )(?:\(DECAYS \? x\.D\[n\]\[i\] : 1\.f\)|x\.D\[n\]\[i\])",
         r"(::broken == NUMBER ? 1.f : \g<0>)",
     ),
-    ("decay", r"left \*= keep[^;]*;|N \*= keep,[^;]*;", r"if (::broken != NUMBER) { \g<0> }"),
+    ("decay", r"left \*= keep(?:_of_stored|\[t\])[^;]*;|N \*= keep,[^;]*;", r"if (::broken != NUMBER) { \g<0> }"),
     ("power", r"= power_for\(", r"= ::broken == NUMBER ? 1.f : power_for("),
     ("power", r"= (?:this->)?shared_power\([^()]*(?=\))", r"\g<0>, NUMBER"),
 )
