@@ -94,7 +94,7 @@ class Kernel:
         cuda_refusal: the operator of the CUDA library that says why a device cannot serve tensors of certain sizes.
         sizes: a function from the arguments to the widths for ``cuda_refusal``; None if callers call :meth:`refused`.
         results: the number of results that :meth:`run` returns; the others are for the backward pass. None for all.
-        others: the backends with second derivatives, for the error; None if ``differentiate`` is differentiable.
+        second_derivatives_in: the backends that have them, for the error; None if ``differentiate`` is differentiable.
     """
 
     def __init__(
@@ -110,7 +110,7 @@ class Kernel:
         cuda_refusal: str | None = None,
         sizes: Callable[..., tuple] | None = None,
         results: int | None = None,
-        others: str | None = "the backend reference has",
+        second_derivatives_in: str | None = "reference",
     ):
         self._function: type[torch.autograd.Function] | None = None
         self.name, self.types, self.results = name, {"cpu": types, "cuda": cuda_types}, results
@@ -122,12 +122,14 @@ class Kernel:
             return
 
         def refuse(ctx, *gradients):
-            raise NotImplementedError(f"fwp::{name} has no second derivative; {others} every one")
+            raise NotImplementedError(
+                f"fwp::{name} has no second derivative; backends that have every one: {second_derivatives_in}"
+            )
 
         torch.library.register_fake(f"fwp::{name}_backward", fake_backward)
         torch.library.register_autograd(f"fwp::{name}", differentiate, setup_context=save)
         self._function = _function(getattr(torch.ops.fwp, name), save, differentiate)
-        if others is not None:
+        if second_derivatives_in is not None:
             torch.library.register_autograd(f"fwp::{name}_backward", refuse)
 
     def __call__(self, *arguments: Any) -> Any:

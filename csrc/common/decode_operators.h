@@ -1,5 +1,6 @@
 // The operators decode and fold for any device. The functions here check the inputs and allocate the results, and a
-// class Device computes them. fwp_fairseq/ops/decoding.py explains what they compute. A Device has two functions:
+// class Device computes them: CpuDecoding in cpu/decode_operators.cpp, CudaDecoding in cuda/decode_launch.cpp.
+// fwp_fairseq/ops/decoding.py explains what they compute. A Device has two functions:
 //
 //     decode(block, writes, q, describe)
 //     fold(block, keys, describe)

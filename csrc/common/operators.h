@@ -1,5 +1,6 @@
 // The operator fast_weights and its backward for any device. The functions here check the inputs and allocate the
-// results, and a class Device computes them. A Device has two functions:
+// results, and a class Device computes them: CpuRules in cpu/operators.cpp, CudaRules in cuda/operators.cpp. A Device has
+// two functions:
 //
 //     forward(problem, q, v, describe)
 //     backward(problem, q, v, describe)

@@ -10,6 +10,6 @@ namespace fwp {
 
 const char* capability_name();
 void choose_capability(const std::string& name);  // for the calls that follow; the processor's best, at most
-template <class T> const KernelTable<T>& chosen_kernels();
+template <class T> const KernelTable<T>& chosen_kernels();  // kernels.h fills in the tables
 
 }  // namespace fwp

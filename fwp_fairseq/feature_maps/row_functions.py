@@ -14,7 +14,7 @@ class RowFunction(Operator):
     def __init__(self, name: str, in_pytorch: Callable, fake, fake_backward, save, differentiate):
         kernel = Kernel(
             name, fake, fake_backward, save, differentiate, cuda_types=(torch.float32,),
-            cuda_refusal="cuda_row_function_refusal", sizes=lambda *arguments: (), others=None,
+            cuda_refusal="cuda_row_function_refusal", sizes=lambda *arguments: (), second_derivatives_in=None,
         )  # fmt: skip
         super().__init__(f"the rows of {name}", native=kernel, chunked=InPyTorch(in_pytorch))
         self.in_pytorch = in_pytorch

@@ -1,7 +1,8 @@
 """Divides rows (vectors along the last dimension) by their length or by their root mean square.
 
 Both functions are compiled in float32 and, on the CPU, in float64. They take one pass forward and one backward, where
-PyTorch takes a dozen. For other dtypes, PyTorch computes them.
+PyTorch takes a dozen. For other dtypes, PyTorch computes them. The kernels are in csrc/cpu/unit_rows.h and
+csrc/cuda/kernels/row_functions.cuh.
 """
 
 from collections.abc import Callable

@@ -14,7 +14,7 @@ from ..memories.start import reset_parts
 from ..options import OPTIONS, SiteOptions
 from .memory_attention import MemoryAttention
 
-_BOTH_WAYS = "contradicts passes = 'both-ways', which goes through one whole input; expected None"
+_BOTH_WAYS = "contradicts passes = 'both-ways', which takes no source; expected None"
 
 
 class FastWeightAttention(MemoryAttention):
@@ -31,7 +31,8 @@ class FastWeightAttention(MemoryAttention):
     ``conv_size``, those of the short convolutions ``q_conv``, ``k_conv`` and ``v_conv``.
 
     Args:
-        kind: the name of a kind of attention (:data:`..kinds.KINDS`), such as ``"delta"``, or all options of a site.
+        kind: the name of a kind of attention (:data:`..kinds.KINDS`), such as ``"delta"``, or a
+            :class:`.SiteOptions`.
         embed_dim: width of input and output.
         num_heads: number of heads; d_key = d_value = embed_dim / num_heads.
         causal: True for a decoder, in which a position reads right after its own write; False for an encoder or
@@ -46,9 +47,10 @@ class FastWeightAttention(MemoryAttention):
         ValueError: the kind is unknown or softmax, an option has an invalid value, the map cannot have this width, or
             two options contradict each other.
 
-    Cost per position and head: d_dot d_value multiplications for a write, and as many for a read; up to 128 positions,
-    the causal form computes the products of all pairs instead, which is cheaper. A state has d_dot (d_value + 1)
-    numbers per head, for a text of any length.
+    Cost per position and head of a matrix: d_dot d_value multiplications for a write, as many for a read, and, under
+    the delta rules, as many to read the old value. Up to 128 positions, the causal form computes the products of all
+    pairs instead, which is cheaper. A state has d_dot d_value numbers per head, and d_dot more if outputs are
+    normalised, for a text of any length. For windows and fast nets see :mod:`..memories`.
 
     The maps favor and rfa have random directions. Their method ``set_num_updates(n)``, which fairseq calls before each
     update, draws new ones for training unless ``directions`` is ``fixed``; without such calls they stay the same.

@@ -43,8 +43,9 @@ class MemoryAttention(Projections):
     def __init__(
         self, options: SiteOptions, embed_dim: int, num_heads: int, *, causal: bool, source_dim: int | None = None
     ):
-        # Random numbers are drawn in this order: features; then projections, in the order of fairseq's own module, so
-        # that the same seed initialises both alike; then the rest of the memory.
+        # Random numbers are drawn in this order: features, gates and other parts of the memory, projections. The
+        # projections are drawn in the order of fairseq's own module, so that the same seed initialises both alike if
+        # the memory draws nothing.
         features = Features(options, head_width(embed_dim, num_heads), num_heads)
         super().__init__(embed_dim, num_heads, causal=causal, source_dim=source_dim)
         self.options, self.has_both_ways = options, options.passes == "both-ways"
@@ -65,8 +66,9 @@ class MemoryAttention(Projections):
     def _variance(self) -> float:
         """Returns the variance of an entry of q and k at initialisation, for inputs of variance 1.
 
-        Xavier weights have variance 2 gain^2 / (inputs + outputs). With inputs of width C (queries) and S (keys), an
-        entry of q has variance gain^2, and an entry of k has gain^2 2 S / (S + C); the result is their geometric mean.
+        Xavier weights have variance 2 gain^2 / (inputs + outputs). With inputs of width embed_dim (queries) and
+        source_dim (keys), an entry of q has variance gain^2, and an entry of k has gain^2 2 source_dim / (source_dim +
+        embed_dim); the result is their geometric mean.
         """
         return self.gain**2 * math.sqrt(2 * self.source_dim / (self.source_dim + self.embed_dim))
 
@@ -97,7 +99,7 @@ class MemoryAttention(Projections):
         return self.out_proj(self.dropout_module(out))
 
     def weights(self, q: Tensor, k: Tensor, key_padding_mask: Tensor | None = None) -> Tensor | None:
-        """Computes attention weights (B, H, T, S) from projected queries and keys; None for a fast net."""
+        """Computes attention weights (B, H, T, S) from projected queries and keys; None if the memory has none."""
         return self.memory("weights", self._normalised(q), self._normalised(k), key_padding_mask)
 
     def _normalised(self, x: Tensor) -> Tensor:

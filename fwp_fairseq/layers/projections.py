@@ -1,4 +1,4 @@
-"""The projections of multi-head attention, which all attention in this package uses."""
+"""The projections of multi-head attention, which the layers and most attention modules for fairseq share."""
 
 import math
 from functools import partial
@@ -32,8 +32,8 @@ class Projections(nn.Module):
         source_dim: width of the input of keys and values; embed_dim by default.
 
     Raises:
-        ValueError: embed_dim is not divisible by num_heads, source_dim is below 1, or causal attention gets one other
-            than embed_dim.
+        ValueError: embed_dim is not divisible by num_heads, source_dim is below 1, or source_dim differs
+            from embed_dim in causal attention.
     """
 
     def __init__(self, embed_dim: int, num_heads: int, *, causal: bool, source_dim: int | None = None):
@@ -125,7 +125,7 @@ class Projections(nn.Module):
         shape, given, device = tuple(self.swap_layout(source).shape[:2]), isinstance(mask, Tensor), source.device
         if not given or (mask.dtype, tuple(mask.shape), mask.device) != (torch.bool, shape, device):
             actual = f"{mask.dtype} {tuple(mask.shape)} on {mask.device}" if given else type(mask).__name__
-            raise ValueError(f"key_padding_mask is {actual}, expected torch.bool {shape}, True at pads, on {device}")
+            raise ValueError(f"key_padding_mask is {actual}, expected torch.bool {shape}, True at padding, on {device}")
 
 
 def _without_bias(linear: nn.Linear) -> None:

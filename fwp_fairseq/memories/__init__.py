@@ -1,7 +1,7 @@
-"""Memories of attention, one in each file; :data:`MEMORIES` lists the subclasses of :class:`.memory.Memory`.
+"""Memories of attention, each in its own file; :data:`MEMORIES` lists the subclasses of :class:`.memory.Memory`.
 
-:mod:`.matrix` is one fast weight matrix per head, :mod:`.window` is a window of the latest positions with a matrix for
-all earlier ones, and :mod:`.fast_nets` are nets whose weights are written at every position.
+:mod:`.matrix` is one fast weight matrix per head, :mod:`.window` reads the latest positions by softmax and all earlier
+ones from a matrix, and :mod:`.fast_nets` are nets whose weights are written at every position.
 """
 
 import importlib

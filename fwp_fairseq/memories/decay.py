@@ -19,10 +19,10 @@ class Decay(nn.Module):
     """Computes alpha = exp(-A_h softplus(w_h . x + b_h)) for every head h, one number per position, in (0, 1].
 
     This form is from Yang, Kautz and Hatamizadeh 2025 ("Gated Delta Networks"), who took it from Mamba2 (Dao and Gu
-    2024). A_h > 0 is learned as its logarithm, ``log_rate``, which starts at 0. b_h starts at a value for which, if w .
-    x = 0, content decays by exp(-n / span) over n positions. The initial spans of the heads are spaced evenly on a
-    logarithmic scale from 100 to 1000 positions, so that every head remembers a sentence. In the paper's code, initial
-    spans are random, and most are below 100.
+    2024). A_h > 0 is learned as its logarithm, ``log_rate``, which starts at 0. b_h is set so that each head starts
+    with a certain span: if w . x = 0, content decays by exp(-n / span) over n positions. The spans of the heads are
+    spaced evenly on a logarithmic scale from 100 to 1000 positions, so that every head remembers a sentence. In the
+    paper's code, initial spans are random, and most are below 100.
 
     Args:
         source_dim: width of x, from which the keys are projected.

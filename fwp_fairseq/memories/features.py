@@ -9,7 +9,7 @@ from ..option import Options
 
 
 class Features(nn.Module):
-    """Applies the feature maps of a site, each in two steps: phi(x) = kernel_map(project(x)).
+    """Applies the feature maps of a site, each in two steps: phi(x) = kernel_map(project(x)) (:class:`.FeatureMap`).
 
     :meth:`queries` and :meth:`keys` compute the first step; operators, which receive :attr:`kernel_map`, compute the
     second step on the fly. In three cases, the first step computes the features completely, and :attr:`kernel_map` is
@@ -58,8 +58,8 @@ class Features(nn.Module):
         x = x.transpose(1, 2)
         if self.has_length_one:
             features = phi.of_length_one(x, EPS).transpose(1, 2)
-            # float16 has as many significant bits as the operands of the CUDA kernels, but too small a range for the
-            # gradients of a model in bfloat16.
+            # On CUDA, features become float16, which has as many significant bits as the kernels' operands. In
+            # training, a model in bfloat16 keeps float32, because float16 has too small a range for its gradients.
             narrow = x.dtype == torch.float16 or (x.dtype == torch.bfloat16 and not torch.is_grad_enabled())
             return features.half() if x.is_cuda and narrow else features
         return phi(x, whole=self._identity is not None).transpose(1, 2)

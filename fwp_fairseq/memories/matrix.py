@@ -47,7 +47,10 @@ class Matrix(Memory):
         )
 
     def weights(self, q: Tensor, k: Tensor, key_padding_mask: Tensor | None = None) -> Tensor:
-        """Computes phi(q).phi(k), (B, H, T, S), divided by the sum over all positions that the query reads."""
+        """Computes phi(q).phi(k), (B, H, T, S), divided by the sum over all positions that the query reads.
+
+        Under rules that overwrite or decay, the output is not the sum of values with these weights.
+        """
         with without_autocast(q):
             gram = self.features.products(q, k)
             if key_padding_mask is not None:

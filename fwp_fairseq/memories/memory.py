@@ -19,7 +19,7 @@ Parts = dict[str, Tensor]
 
 
 class Reorderable(Protocol):
-    """A cache of lazy decoding."""
+    """A cache from which a memory decodes, if it has one (:class:`Memory`)."""
 
     def reorder(self, order: Tensor) -> None:
         """Replaces row i by row order[i]; ``order`` may have any length."""
@@ -52,10 +52,10 @@ class Memory(nn.Module):
     """Writes key-value pairs and reads with queries; each attention site has one memory.
 
     A subclass defines :attr:`State`, the named tuple that it carries from one call to the next, :meth:`state_shapes`,
-    :meth:`attend`, and :meth:`weights` if its output is a weighted sum of values. If it decodes lazily, from a cache of
-    recent keys instead of a state, it also defines :meth:`decodes_lazily`, :meth:`_step` and, for cross-attention,
-    :meth:`_write` and :meth:`_read`. Flags, layers and models find it through :meth:`rows` (the options that it adds to
-    the table), :meth:`chosen_by` and :meth:`contradictions`.
+    :meth:`attend`, and :meth:`weights` if it can say how much a query reads of each position. If it decodes lazily,
+    from a cache of recent keys instead of a state, it also defines :meth:`decodes_lazily`, :meth:`_step` and, for
+    cross-attention, :meth:`_write` and :meth:`_read`. Flags, layers and models find it through :meth:`options_read`
+    (the options that it adds to the table), :meth:`chosen_by` and :meth:`contradictions`.
 
     Callers run methods that compute, such as :meth:`attend` and :meth:`step`, by calling the module with their name,
     ``memory("attend", q, k, v, parts)``, because hooks that prepare parameters (pruning, weight norm, FSDP) run before
@@ -116,7 +116,7 @@ class Memory(nn.Module):
             start(self.beta_proj, small)
 
     def parts(self, x: Tensor) -> Parts:
-        """Computes gates (..., H) and additional parts (..., H, width) from the input of the keys (..., inputs)."""
+        """Computes gates (..., H) and additional parts (..., H, width) from the input of the keys (..., source_dim)."""
         parts = {}
         if self.beta_proj is not None:
             logits = self.beta_proj(x)
@@ -186,7 +186,7 @@ class Memory(nn.Module):
         return self.attend(q, k, v, parts, key_padding_mask=key_padding_mask, state=held, return_state=True)
 
     def write(self, k: Tensor, v: Tensor, parts: Parts, *, key_padding_mask: Tensor | None, rows: Tensor) -> Held:
-        """Writes complete sources, (N, S, ...), for :meth:`read`; row r will read source ``rows[r]`` (R, int32)."""
+        """Writes complete sources, (N, S, ...), for :meth:`read`. ``rows``: (R,), int32; row r reads source rows[r]."""
         if self._is_lazy(None, k):
             return self._write(k, v, parts, key_padding_mask, rows)
         q = k[:, :0]

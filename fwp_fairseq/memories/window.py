@@ -4,11 +4,13 @@ With a window of w positions, a query at position t reads positions t - w + 1 ..
 earlier ones (far) through features phi, whose products are multiplied by a learned gain g:
 
     y_t = (sum_near e_j v_j + g sum_far phi(q_t).phi(k_j) v_j) / (sum_near e_j + g sum_far phi(q_t).phi(k_j))
-    e_j = exp(q_t . k_j / sqrt(d_key) - c),  c the largest such exponent in the window,  g = exp(min(u . q_t + b, 30))
+    e_j = exp(q_t . k_j / sqrt(d_key) - c),  g = exp(min(u . q_t + b, 30))
 
-This is the hybrid attention of Zhang et al. 2025 ("LoLCATs"), except that their gain does not depend on the query. The
+where c is the largest q_t . k_j / sqrt(d_key) in the window.
+
+This combination is from Zhang et al. 2025 ("LoLCATs"), except that their gain does not depend on the query. The
 far sums are a matrix W and a vector z, as without a window; a position is written into them when it leaves the window.
-:mod:`fwp_fairseq.ops.window` reads both. Padding does not count in the window.
+:mod:`fwp_fairseq.ops.window` reads both. The window counts only positions that are not padding.
 """
 
 import math
@@ -93,7 +95,7 @@ class Window(Memory):
             yield Contradiction(("window", "update_rule"), why, "left out, or the rule sum")
         if options.chosen_normalizer != "attention":
             why = "the sums over the window and over earlier positions have one denominator, the sum of both weights"
-            if options.normalizer == "auto":  # an output norm makes "auto" mean another one
+            if options.normalizer == "auto":  # with an output norm, it chooses the normaliser "none"
                 yield Contradiction(("window", "output_norm"), why, "left out, or no output norm")
             yield Contradiction(("window", "normalizer"), why, "left out, or the normaliser auto or attention")
 

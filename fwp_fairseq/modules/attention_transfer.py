@@ -17,7 +17,7 @@ def softmax_weights(q: Tensor, k: Tensor, key_padding_mask: Tensor | None, causa
     Args:
         q: (B, T, H, d_key).
         k: (B, S, H, d_key).
-        key_padding_mask: (B, S), True at pads.
+        key_padding_mask: (B, S), True at padding.
         causal: True if position i reads only the positions j <= i.
 
     Returns:

@@ -1,7 +1,7 @@
 """Keeps cuDNN from planning softmax attention for every new batch length while a layer of this package trains.
 
-Where PyTorch prefers cuDNN's attention, each new batch length costs a plan, and most of fairseq's batches have a new
-length. Other models keep PyTorch's choice.
+Where PyTorch prefers cuDNN's attention, cuDNN first plans the computation for each new batch length, which takes time,
+and most of fairseq's batches have a new length. Other models keep PyTorch's choice.
 """
 
 from collections.abc import Iterator

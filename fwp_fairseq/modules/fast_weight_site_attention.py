@@ -12,7 +12,8 @@ from ..options import SiteOptions
 from . import incremental_state as states
 from .fairseq_attention import AttentionCall, FairseqAttention
 
-# In training, smaller weights become this, because guided alignment takes logarithms and a weight may be 0.
+# In training, attention weights below this value are replaced by it, because guided alignment takes logarithms and a
+# weight may be 0.
 _SMALLEST_WEIGHT = 1e-6
 
 
@@ -46,7 +47,7 @@ class FastWeightSiteAttention(FairseqAttention, MemoryAttention):
             key_padding_mask), or None; see :mod:`.attention_transfer`.
     """
 
-    shows_weights_in_steps = False  # the cache of a step computes no weights
+    shows_weights_in_steps = False  # a decoding step computes no weights
 
     def __init__(
         self,

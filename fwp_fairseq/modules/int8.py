@@ -94,6 +94,7 @@ class Int8Linear(LargeLinear):
 def quantize_(model: nn.Module) -> list[str]:
     """Replaces a model's large linear layers by :class:`Int8Linear`; returns their names.
 
-    Embeddings, norms, attention itself and small layers stay float32. Raises ValueError if the model is not float32.
+    Embeddings, norms, the products of attention, softmax attention of the encoder and small layers stay float32. Raises
+    ValueError if the model is not float32.
     """
     return replace_(model, Int8Linear)

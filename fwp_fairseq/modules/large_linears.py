@@ -41,7 +41,8 @@ class LargeLinear(nn.Module):
 def replace_(model: nn.Module, make: Callable[[nn.Linear], nn.Module]) -> list[str]:
     """Replaces linear layers with :data:`SMALLEST` or more weights by ``make(linear)``; returns their names."""
     modules = dict(model.named_modules())
-    # Softmax attention of the encoder stays: fairseq's module reads the weights in each call, which would unpack them.
+    # Softmax attention of the encoder stays as it is: fairseq's module reads the weights in each call, which would
+    # unpack them. `SoftmaxSelfAttention`, which replaces that module, is treated alike.
     softmax = [
         name for name, module in modules.items() if isinstance(module, MultiheadAttention | SoftmaxSelfAttention)
     ]

@@ -41,7 +41,7 @@ class RelativeAttention(FairseqAttention, nn.Module):
     of j is ((q_i + u) . k_j + (q_i + v) . W_R r_(i-j)) / sqrt(d_key), where r are the :func:`distance_sinusoids`. The
     projections have no bias. u and v are (num_heads, d_key), and the model shares them among its layers.
 
-    Cost of a segment of T tokens: T (mem_len + T) scores per head, in time and memory.
+    Cost of a segment of T tokens: T (mem_len + T) scores per head, all of which are stored.
 
     Args:
         embed_dim: width of inputs and output.

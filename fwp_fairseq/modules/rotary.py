@@ -8,11 +8,13 @@ from torch import Tensor, nn
 from ..numerics import state_type
 
 _SHORTEST, _LONGEST = 16, 4096  # wavelengths in cross-attention, in positions of the source
-_LARGEST_RATIO = 10_000  # of the tokens of sources and targets, larger to smaller; beyond it a checkpoint is damaged
+# The largest plausible ratio between the tokens of sources and targets, in either direction. With a larger one, a
+# checkpoint is damaged.
+_LARGEST_RATIO = 10_000
 
 
 def rotated(x: Tensor, angle: Tensor) -> Tensor:
-    """Rotates the coordinates 2 i and 2 i + 1 of x (..., d) by angle[..., i], i < P, and leaves those from 2 P on."""
+    """Rotates the coordinates 2 i and 2 i + 1 of x (..., d) by angle[..., i] (P numbers); leaves those from 2 P on."""
     cos, sin = (f(angle).to(x.dtype) for f in (torch.cos, torch.sin))
     pairs, rest = x.split([2 * angle.shape[-1], x.shape[-1] - 2 * angle.shape[-1]], -1)
     a, b = pairs.unflatten(-1, (-1, 2)).unbind(-1)
@@ -76,4 +78,5 @@ class CrossPositions(nn.Module):
     def target_angles(self, position: Tensor, like: Tensor) -> Tensor:
         """Computes the angles (..., 1, P) of positions (...) of the target."""
         source, target = self.lengths.to(state_type(like.dtype)).unbind()
-        return self.source_angles(position * (source / target).nan_to_num(1.0), like)  # 0 / 0 is not measured yet
+        ratio = (source / target).nan_to_num(1.0)  # 0 / 0, before the lengths are measured, is 1
+        return self.source_angles(position * ratio, like)

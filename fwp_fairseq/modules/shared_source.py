@@ -26,8 +26,8 @@ class SharedSource:
         """Replaces row i by row order[i]; returns the indices of the sources that are kept, or None if all are.
 
         On a GPU the values of ``order`` are not read, because that would wait for the GPU. If each source has several
-        rows and ``order`` is as long as before, each row is assumed to stay with its source, as the caller of
-        ``set_beam_size`` promises.
+        rows and ``order`` is as long as before, each row is assumed to stay with its source, as
+        :meth:`.FwpTransformer.set_beam_size` requires.
         """
         if self.beam == 1:
             kept = order

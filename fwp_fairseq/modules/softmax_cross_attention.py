@@ -42,7 +42,7 @@ class SoftmaxCrossAttention(FairseqAttention, MultiheadAttention):
         self.site, self.options, self.source_window = "cross", options, options.source_window
         self.positions = None if options.positions == "none" else CrossPositions(self.head_dim)
         self.target_pads: Tensor | None = None
-        self._is_asked = True
+        self._weights_requested = True
 
     @property
     def shows_weights_in_steps(self) -> bool:
@@ -51,7 +51,7 @@ class SoftmaxCrossAttention(FairseqAttention, MultiheadAttention):
         fairseq requests weights in every step and keeps them all, a number for each pair of positions, even if no
         alignments are wanted.
         """
-        return self._is_asked and self.source_window is None
+        return self._weights_requested and self.source_window is None
 
     def attend(self, call: AttentionCall) -> tuple[Tensor, Tensor | None]:
         query, key, incremental_state = call.query, call.key, call.incremental_state
@@ -60,7 +60,7 @@ class SoftmaxCrossAttention(FairseqAttention, MultiheadAttention):
         angle, saved = self._query_angles(query, saved)
         if source is None and not (call.static_kv and incremental_state is not None and self._can_share(call)):
             if rows is not None and (self.positions is not None or not saved):
-                call = _of_each_row(call, rows.flatten())
+                call = _call_of_rows(call, rows.flatten())
             if self.positions is None:
                 return MultiheadAttention.forward(self, **call._asdict())
             if incremental_state is not None:
@@ -158,7 +158,7 @@ class SoftmaxCrossAttention(FairseqAttention, MultiheadAttention):
 
     def make_generation_fast_(self, need_attn: bool = False, **kwargs) -> None:
         """Prepares for decoding: without --print-alignment (``need_attn``), steps return no attention weights."""
-        self._is_asked = need_attn
+        self._weights_requested = need_attn
 
     def reorder_incremental_state(self, incremental_state: dict, new_order: Tensor) -> dict:
         if self.positions is None and "source" not in states.load(self, incremental_state):
@@ -166,7 +166,7 @@ class SoftmaxCrossAttention(FairseqAttention, MultiheadAttention):
         return super().reorder_incremental_state(incremental_state, new_order)
 
 
-def _of_each_row(call: AttentionCall, rows: Tensor) -> AttentionCall:
+def _call_of_rows(call: AttentionCall, rows: Tensor) -> AttentionCall:
     """Returns the call with a separate source for each row."""
     pads = call.key_padding_mask
     key = call.key.index_select(1, rows)

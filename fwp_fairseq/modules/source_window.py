@@ -6,8 +6,8 @@ step of row r therefore reads only the positions
     s_r <= j < s_r + w,   s_r = p_r - w / 2, moved so that the window lies within the source,
 
 around its place p_r in the source. Then p_r becomes one plus the mean of these positions, weighted by attention and
-averaged over heads. p_r starts at the first token and never moves back, so that no part is translated twice. Sources of
-up to w tokens are read completely. Training and scoring read everything.
+averaged over heads. p_r starts at the first token and never moves back. Sources of up to w tokens are read completely.
+Training and scoring read everything.
 """
 
 import torch

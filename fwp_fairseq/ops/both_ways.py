@@ -15,7 +15,7 @@ from torch import Tensor
 from .call import Call, FastWeights
 
 
-def in_one_way(run: Callable) -> Callable:
+def in_both_directions(run: Callable) -> Callable:
     """Extends ``run``, which only goes forwards, to bidirectional calls, by folding the heads into the batch."""
 
     @wraps(run)

@@ -21,8 +21,9 @@ GATES: dict[Rule, tuple[str, ...]] = {
 }
 # The default of the constant that is added to every denominator.
 EPS = 1e-6
-# The rules that overwrite the value of a key, and those under which all earlier content decays.
+# The rules that overwrite the value of a key.
 CORRECTING: tuple[Rule, ...] = ("delta", "gated_delta")
+# The rules under which all earlier content decays.
 DECAYING: tuple[Rule, ...] = ("gated", "gated_delta")
 
 
@@ -71,7 +72,10 @@ class Call:
 
 
 def without_pads(k: Tensor, key_padding_mask: Tensor | None) -> Tensor:
-    """Returns keys (B, S, H, d) with 0 at pads: in the gradients of their features, zero times NaN would be NaN."""
+    """Sets keys (B, S, H, d) to 0 at padding.
+
+    A NaN there would otherwise reach the gradients of their features, because zero times NaN is NaN.
+    """
     return k if key_padding_mask is None else k.masked_fill(key_padding_mask[:, :, None, None], 0)
 
 

@@ -47,5 +47,5 @@ def check_mask(operator: str, mask: Tensor, sizes: dict[str, int], dims: str, de
     """Raises ValueError unless a padding mask is bool, has these dimensions and is on ``device``."""
     check_tensor(operator, "key_padding_mask", mask, None, device)
     if mask.dtype != torch.bool:
-        fail(operator, "key_padding_mask", f"of type {mask.dtype}", "torch.bool, True at pads")
+        fail(operator, "key_padding_mask", f"of type {mask.dtype}", "torch.bool, True at padding")
     _check_shape(operator, "key_padding_mask", mask, sizes, dims)

@@ -33,7 +33,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from .both_ways import in_one_way
+from .both_ways import in_both_directions
 from .call import CORRECTING, Call, FastWeights, divide
 
 # Up to about this many positions a Gram matrix costs less than the state (d_dot 256, d_value 64). Longer inputs are cut
@@ -208,7 +208,7 @@ def _read_state(q: _Features, W: Tensor, z: Tensor | None, call: Call) -> Tensor
     return divide(out, q.read(z[..., None]) + call.eps) if call.normalize_output else out
 
 
-@in_one_way
+@in_both_directions
 def run(call: Call) -> tuple[Tensor, FastWeights | None]:
     """Computes the operator; see :mod:`.fast_weights` for shapes and :class:`.call.Call` for the inputs."""
     raw_k, raw_v, present = call.k, call.v.to(call.dtype), None
@@ -231,7 +231,8 @@ def run(call: Call) -> tuple[Tensor, FastWeights | None]:
         z = call.initial_state.z.to(call.dtype) if call.normalize_output else None
 
     targets, sources, d_dot, d_value = q.phi.shape[2], v.shape[2], k.phi.shape[-1], v.shape[-1]
-    state_needed = call.return_state or not (  # or, unless causal, if Gram matrices cost more
+    # The state is computed if it is requested or, without causal, if Gram matrices cost more.
+    state_needed = call.return_state or not (
         call.causal or targets * sources * (d_dot + d_value) <= (targets + sources) * d_dot * d_value
     )
     needs_gram = call.causal or call.rule in CORRECTING

@@ -42,7 +42,7 @@ _FIRST_CAPACITY = 16
 
 
 def longest_block(d_dot: int, d_cached: int, d_value: int) -> int:
-    """Returns the largest number of positions (32 to 128) at which a block costs less to read than the state.
+    """Returns the largest number of positions at which a block costs less to read than the state, limited to 32 to 128.
 
     A block has d_cached + d_value numbers per position, the state d_dot d_value numbers. If keys are cached and d_key =
     d_value, the two are equal at d_dot / 2 positions. Beyond 128 positions, the products of features dominate the cost.
@@ -98,8 +98,8 @@ class Decoding:
 
     Inputs are (rows, positions, heads, width), and there are no gradients. On a CPU, half-precision inputs are
     converted to float32, also in the cache. The CUDA kernels, which spend most of their time reading the cache, keep
-    keys and values in their own types, and states and gates in float32. A step modifies the tensors of its cache,
-    so each cache can be continued only once.
+    keys and values in the dtypes of k and v, and states and gates in float32. A step modifies the tensors of its
+    cache, so each cache can be continued only once.
     """
 
     rule: Rule

@@ -5,7 +5,7 @@ from torch import Tensor
 
 from .._operator import FLOATING, UP_TO_SINGLE, Kernel, new_rows
 from ..numerics import state_type
-from .native import kernel_of, unknown
+from .native import kernel_of, unknown_reasons
 
 
 def _fake_decode(q, k, v, beta, alpha, key_padding_mask, keys, written, *others):
@@ -30,12 +30,12 @@ Kernel("fold", _fake_fold)
 
 def unsupported_reasons(decoding, x: Tensor) -> list[str]:
     """Returns the reasons why the compiled library cannot serve this site with rows like x; empty if it can."""
-    reasons = KERNEL.unsupported_reasons(x) + unknown(decoding.rule, decoding.feature_map)
+    reasons = KERNEL.unsupported_reasons(x) + unknown_reasons(decoding.rule, decoding.feature_map)
     return reasons or KERNEL.refused(x, x.shape[-1], decoding.d_dot(x), LONGEST_BLOCK)
 
 
 def cached_types(k: Tensor, v: Tensor) -> tuple[torch.dtype, torch.dtype]:
-    """Returns the dtypes of cached keys and values: on CUDA those of k and v, on the CPU one of float32 or wider."""
+    """Returns the dtypes of cached keys and values: those of k and v on CUDA, one of float32 and float64 on the CPU."""
     if v.device.type == "cuda":
         return k.dtype, v.dtype
     dtype = state_type(torch.promote_types(k.dtype, v.dtype))
@@ -45,6 +45,7 @@ def cached_types(k: Tensor, v: Tensor) -> tuple[torch.dtype, torch.dtype]:
 def run(decoding, q, cache, k=None, v=None, beta=None, alpha=None, key_padding_mask=None) -> Tensor:
     """Appends k and v, if given, to the block of a cache, and reads with q (R, T, H, d_key) after each position."""
     phi = decoding.feature_map
+    # The schema is in csrc/fast_weights.cpp, the implementation in csrc/common/decode_operators.h.
     return torch.ops.fwp.decode(
         q, k, v, beta, alpha, key_padding_mask, cache.keys, cache.written, cache.strengths, cache.ancestors,
         cache.rows, cache.W, cache.z, cache.projection, cache.count, decoding.rule, kernel_of(phi), decoding.d_dot(q),

@@ -1,6 +1,6 @@
 """The public operators, which check their arguments and pass the call to a backend.
 
-Shapes, the same for all operators (B batch rows, T targets, S sources, H heads):
+Shapes, the same for all operators (B batch rows, T targets, S sources, H heads; L is a number of positions):
 
     q     (B, T, H, d_key)        queries before phi; with feature_map None, features of width d_dot
     k     (B, S, H, d_key)        keys, before phi or features as for q
@@ -28,13 +28,14 @@ Options, the same for all operators:
                         no state and an even number of heads
     backend             auto, reference, chunked or native
 
-Every rule returns ``(out, state)``; the state is None unless requested. A wrong shape, dtype or device, or causal with
-T != S, raises ValueError, which names the tensor. If a backend other than auto does not support the inputs,
-NotImplementedError lists the reasons. Cost per head: O(L^2 (d_dot + d_value)) up to 128 positions, O(L d_dot d_value)
-beyond, and for the delta rules a triangular system of the length of a chunk (see :mod:`.chunked`).
+Every rule returns ``(out, state)``; the state is None unless it is requested or an initial state is given. A wrong
+shape, dtype or device raises ValueError, which names the tensor; so does causal with T != S, naming both lengths. If a
+backend other than auto does not support the inputs, NotImplementedError lists the reasons. Cost per head: O(L^2 (d_dot
++ d_value)) up to 128 positions, O(L d_dot d_value) beyond, and for the delta rules a triangular system of the length of
+a chunk (see :mod:`.chunked`).
 
-Zero denominators: a denominator can be exactly zero (if eps = 0.0, or if sparse DPFP features have nothing in common
-with the keys written so far). The quotient is then defined as 0, with gradient 0.
+Zero denominators: with eps = 0, a denominator can be exactly zero, for example if the sparse features of DPFP have
+nothing in common with the keys written so far. The quotient is then defined as 0, with gradient 0.
 
 Values of beta and alpha are not checked, because a check would have to wait for the GPU and would break compiled
 graphs. Outside [0, 1] every backend computes the same equations; each rule below says what this means.
@@ -125,7 +126,7 @@ def _call(
             f"{operator}: causal=True needs as many queries as keys, got T = {q.shape[1]} and S = {k.shape[1]}"
         )
     if both_ways and not (causal and initial_state is None and not return_state):
-        fail(operator, "both_ways", "True", "False without causal and with a state")
+        fail(operator, "both_ways", "True", "causal=True with it, no initial_state and no return_state")
     if both_ways and k.shape[2] % 2:
         fail(operator, "both_ways", f"True for H = {k.shape[2]}", "an even number of heads")
     if key_padding_mask is not None:
@@ -190,9 +191,10 @@ def delta_rule(
     not normalised.
 
     Args:
-        beta: (B, S, H), write strength after the sigmoid; 0 writes nothing, 1 replaces the old value of the key. Above
-            1 the write overshoots, and what remains of the old value changes its sign. If features have length 1 or
-            less, as normalised ones do, the old value is amplified only for beta above 2 or below 0.
+        beta: (B, S, H), write strength after the sigmoid; 0 writes nothing. If phi(k) has length 1, 1 replaces the old
+            value of the key, and above 1 the write overshoots: what remains of the old value changes its sign. Shorter
+            features, such as those divided by their sum, replace a part of it. The old value is amplified only for
+            beta above 2 or below 0, if features have length 1 or less.
         options: see the top of this module.
     """
     return _call(

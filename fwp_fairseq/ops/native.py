@@ -28,8 +28,8 @@ def _known() -> tuple[list[str], list[str]]:
     return torch.ops.fwp.rules(), torch.ops.fwp.feature_maps()
 
 
-def unknown(rule: Rule, feature_map) -> list[str]:
-    """Lists messages: one if the compiled library does not know the rule, and one if it does not know the map."""
+def unknown_reasons(rule: Rule, feature_map) -> list[str]:
+    """Lists the reasons to refuse a rule or a map that the compiled library does not know; empty if it knows both."""
     if not HAS_LIBRARY:
         return []
     rules, maps = _known()
@@ -121,22 +121,22 @@ def _differentiate(ctx, grad_out, grad_W, grad_z):
     return *gradients, *(None for _ in options)
 
 
-# Maps whose features depend on all numbers of a row. On CUDA, PyTorch computes them before the kernels of the operator;
-# the kernels of decoding compute them themselves, because a launch takes longer than this arithmetic.
+# Maps whose features depend on all numbers of a row. On CUDA, PyTorch computes them before the kernels of the operator.
+# The kernels of decoding compute them themselves, because starting another kernel would take longer.
 _OF_WHOLE_ROWS = ("favor", "softmax_pair")
 
 # The CUDA kernels multiply operands with 11 significant bits, which is enough for half precision but not for float32.
 KERNEL = Kernel(
     "fast_weights", _fake, _fake_backward, _save, _differentiate, types=FLOATING,
     cuda_types=(torch.float16, torch.bfloat16), cuda_refusal="cuda_refusal",
-    others="the backends chunked and reference have",
+    second_derivatives_in="chunked and reference",
 )  # fmt: skip
 
 
 def unsupported_reasons(call: Call) -> list[str]:
     """Returns the reasons why the compiled library cannot serve this call; empty if it can."""
     phi, d_key = call.feature_map, call.k.shape[-1]
-    reasons = KERNEL.unsupported_reasons(call.v) + unknown(call.rule, phi)
+    reasons = KERNEL.unsupported_reasons(call.v) + unknown_reasons(call.rule, phi)
     name = kernel_of(phi)
     projection = None if name is None else projection_of(phi)
     if projection is not None and projection.requires_grad:

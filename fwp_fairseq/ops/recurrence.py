@@ -51,7 +51,7 @@ def recur(
         k: (B, L, H, d), keys as they are written (in the paper, after a softmax).
         v: (B, L, H, d).
         beta: (B, L, H), write strengths after the sigmoid.
-        key_padding_mask: (B, L), bool, True at pads.
+        key_padding_mask: (B, L), bool, True at padding.
         R: (B, H, d, d), the matrix before the first position, transposed like W in :class:`FastWeights`; None for 0.
         y: (B, H, d), the output before the first position; None for 0.
         backend: auto, native, chunked or reference. The last two are the same PyTorch loop, because several positions
@@ -65,7 +65,7 @@ def recur(
         ValueError: a tensor has a wrong shape, type or device.
         NotImplementedError: ``native`` does not support these inputs; the message lists every reason.
 
-    Cost: 6 d^2 multiplications per position and head, one position after another.
+    Cost: 3 d^2 multiplications per position and head, one position after another.
     """
     _check("recur", 1, z, k, v, beta, key_padding_mask, R, y=y)
     return _run(_RNN, backend, z, k, v, beta, key_padding_mask, R, y)
@@ -92,7 +92,7 @@ def recur_lstm(
         ``(out, R, h, c)``: out (B, L, H, d), and R, h and c after the last position; all are float32 for half
         precision.
 
-    Cost: 18 d^2 multiplications per position and head, one position after another. For the backward pass, ``native``
+    Cost: 9 d^2 multiplications per position and head, one position after another. For the backward pass, ``native``
     keeps three matrices per head and, in addition to its inputs, 8 d numbers per position and head.
     """
     _check("recur_lstm", LSTM_GATES, z, k, v, beta, key_padding_mask, R, h=h, c=c)

@@ -1,8 +1,8 @@
 """Defines the operators by plain loops over time, in any dtype, differentiated by autograd.
 
 All other backends are tested against this one, so it is kept simple. It shares with them only the checks of the
-arguments, the features of a call and the division. The equations are those of Schlag, Irie and Schmidhuber 2021. Per
-head, with k = phi(k_s), q = phi(q_t):
+arguments, the features of a call, the division and the folding of bidirectional heads. The equations are those of
+Schlag, Irie and Schmidhuber 2021. Per head, with k = phi(k_s), q = phi(q_t):
 
     sum    W <- W + v k^T                    z <- z + k                    Eq. 17, 18
     delta  W <- W + beta (v - W k) k^T       z <- z + k                    Eq. 24
@@ -19,7 +19,7 @@ Cost: O(S d_dot d_value) time per head and, under autograd, as much memory. It i
 import torch
 from torch import Tensor
 
-from .both_ways import in_one_way
+from .both_ways import in_both_directions
 from .call import Call, FastWeights, divide
 
 
@@ -60,7 +60,7 @@ def _write(W: Tensor, z: Tensor, k: Tensor, v: Tensor, gates: list[Tensor], call
     return (1 - beta)[..., None] * W + _outer(k, beta * v), (1 - beta) * z + beta * k
 
 
-@in_one_way
+@in_both_directions
 def run(call: Call) -> tuple[Tensor, FastWeights | None]:
     """Computes the operator; see :mod:`.fast_weights` for shapes and :class:`.call.Call` for the inputs."""
     raw_k, raw_v, raw_gates = call.k, call.v, [x for x in (call.beta, call.alpha) if x is not None]

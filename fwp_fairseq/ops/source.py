@@ -1,6 +1,6 @@
 """Softmax attention in decoding, where several queries read the same source.
 
-The query t of a source reads all of its positions j that are not padding:
+Query t reads all positions j of its source that are not padding:
 
     y_t = sum_j w_tj v_j,  w_tj = exp(q_t . k_j) / sum_i exp(q_t . k_i)
 

@@ -9,7 +9,8 @@ where N_p = W phi(q_p) and n_p = z . phi(q_p), with W and z of the positions bef
 (:mod:`fwp_fairseq.memories.window`); both are 0 if there are no such positions.
 
 There are two implementations. ``native`` is compiled for CPUs, in float32 and float64. It keeps only its inputs for the
-backward pass, and can read keys and values from the storage of a decoder. ``reference`` computes blocks of w queries as
+backward pass, and can read keys and values from a decoder's cache, in which ``places`` says where each position is.
+``reference`` computes blocks of w queries as
 matrix products in PyTorch, for any dtype and device.
 """
 
@@ -81,9 +82,12 @@ def _check(q, k, v, sums, u, bias, size: int, key_padding_mask, places) -> None:
     if sums is not None:
         sizes["F"], far = sums.shape[1], {"sums": (sums, "B F H d+1")}
     check_shapes("read_window", v.device, sizes, k=(k, rows), v=(v, rows), **far, u=(u, "H d"), bias=(bias, "H"))
-    if size < 1 or length > positions or (sums is not None and sums.shape[1] > length):
-        actual = f"of {length} positions for {positions} keys, size = {size}, sums of {far and sums.shape[1]}"
-        fail("read_window", "q", actual, "the last positions of the keys, no fewer than sums, and a size")
+    if size < 1:
+        fail("read_window", "size", size, "1 or more")
+    if length > positions:
+        fail("read_window", "q", f"of {length} positions", f"at most the {positions} of k")
+    if sums is not None and sums.shape[1] > length:
+        fail("read_window", "sums", f"of {sums.shape[1]} positions", f"at most the {length} of q")
     if key_padding_mask is not None:
         check_mask("read_window", key_padding_mask, sizes, "B S", v.device)
     for name, x in {"k": k, "v": v, "sums": sums, "u": u, "bias": bias}.items():

@@ -76,9 +76,13 @@ def test_what_a_position_reads_both_ways():
 @pytest.mark.parametrize(
     "heads, options, expected",
     [
-        (2, {"causal": False}, "False without causal and with a state"),
-        (2, {"return_state": True}, "False without causal and with a state"),
-        (2, {"initial_state": (torch.zeros(1, 2, 4, 4), None)}, "False without causal and with a state"),
+        (2, {"causal": False}, "causal=True with it, no initial_state and no return_state"),
+        (2, {"return_state": True}, "causal=True with it, no initial_state and no return_state"),
+        (
+            2,
+            {"initial_state": (torch.zeros(1, 2, 4, 4), None)},
+            "causal=True with it, no initial_state and no return_state",
+        ),
         (3, {}, "an even number of heads"),
     ],
 )

@@ -307,7 +307,7 @@ def test_the_whole_is_its_pieces_and_its_steps(kind):
     ids=["float", "int", "lengths", "list", "short", "time first", "elsewhere"],
 )  # fmt: skip
 def test_masks_of_a_wrong_kind(kind, mask):
-    with pytest.raises(ValueError, match=r"key_padding_mask is .*, expected torch.bool \(2, 8\), True at pads"):
+    with pytest.raises(ValueError, match=r"key_padding_mask is .*, expected torch.bool \(2, 8\), True at padding"):
         build(kind)(inputs(), key_padding_mask=mask)
 
 

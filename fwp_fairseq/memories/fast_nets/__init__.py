@@ -1,4 +1,4 @@
-"""Fast nets, which replace the fast weight matrix, one in each file; :data:`FAST_NETS` lists them by name."""
+"""Fast nets, which replace the fast weight matrix, each in its own file; :data:`FAST_NETS` lists them by name."""
 
 import importlib
 import pkgutil

@@ -40,7 +40,7 @@ class DeltaDelta(FastNet):
     def build(self) -> None:
         self.second = Features(self.options, self.d_key, self.heads, explicit=True)
 
-    def further(self) -> dict[str, int]:
+    def additional_widths(self) -> dict[str, int]:
         return {"v_q": self.d_key, "v_k": self.d_key, "v_beta": 1}
 
     def shapes(self) -> list[tuple[int, ...]]:

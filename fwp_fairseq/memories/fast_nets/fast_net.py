@@ -37,9 +37,9 @@ class FastNet(Memory):
     """A causal network, the *fast net*, whose weights the *slow net* writes at each position (Irie et al. 2021).
 
     The slow net is the rest of the layer. Its projections compute the parts: q, k, v, the gates of the site's rule
-    (beta for the delta rule), and those that a subclass names in :meth:`further`. A subclass also defines the named
-    tuple ``State``, the :meth:`shapes` of its tensors, and :meth:`advance`. The last field of a state, ``fed``, is the
-    output at the last position if the option ``recurrent`` feeds it back, and None otherwise.
+    (beta for the delta rule), and those that a subclass names in :meth:`additional_widths`. A subclass also defines the
+    named tuple ``State``, the :meth:`shapes` of its tensors, and :meth:`advance`. The last field of a state, ``fed``,
+    is the output at the last position if the option ``recurrent`` feeds it back, and None otherwise.
 
     Parameters: ``slow`` projects to the additional parts, without bias. Parts of width 1 are logits of beta, which
     starts at about 1/2; the others are initialised like the site's projections of the same width. For ``feedback`` see
@@ -100,7 +100,7 @@ class FastNet(Memory):
         super().__init__(options, features, sizes)
         self.heads, self.d_key = sizes.heads, sizes.d_key
         self.build()
-        self.widths = self.further()
+        self.widths = self.additional_widths()
         total = self.heads * sum(self.widths.values())
         self.slow = nn.Linear(sizes.source_dim, total, bias=False) if total else None
         own = dict.fromkeys(("q", "k", "v"), self.d_key) | dict.fromkeys(GATES[options.update_rule], 1)
@@ -117,7 +117,7 @@ class FastNet(Memory):
     def build(self) -> None:
         """Creates the modules of a subclass."""
 
-    def further(self) -> dict[str, int]:
+    def additional_widths(self) -> dict[str, int]:
         """Returns the widths of the parts other than q, k, v and the gates of the site's rule, by name."""
         return {}
 

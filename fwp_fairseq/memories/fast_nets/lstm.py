@@ -43,7 +43,7 @@ class Lstm(FastNet):
     name, title = "lstm", "Delta LSTM, three gates of two matrices each"
     State = LstmState
 
-    def further(self) -> dict[str, int]:
+    def additional_widths(self) -> dict[str, int]:
         widths = {}
         for gate in GATE_NAMES:
             if gate != "u":

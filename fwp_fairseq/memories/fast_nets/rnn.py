@@ -29,7 +29,7 @@ class Rnn(FastNet):
     name, title = "rnn", "Delta RNN, a second matrix reads the previous output"
     State = RnnState
 
-    def further(self) -> dict[str, int]:
+    def additional_widths(self) -> dict[str, int]:
         return {"k_r": self.d_key, "v_r": self.d_key, "beta_r": 1}
 
     def shapes(self) -> list[tuple[int, ...]]:
