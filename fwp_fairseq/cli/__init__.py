@@ -5,11 +5,12 @@ import importlib
 import os
 import signal
 import sys
+from pathlib import Path
 
 from .. import __version__
 from ..files import named, reason
 from ..text import printable
-from .errors import CommandError, UsageError
+from .errors import CommandError, UsageError, path_of
 
 # Only the module of the chosen subcommand is imported, so that ``fwp d-dot``, for example, does not need fairseq.
 COMMANDS = {
@@ -33,6 +34,10 @@ _FURTHER = {name: name for name in ("sentencepiece", "sacremoses", "icu4py")} | 
 
 
 class Parser(argparse.ArgumentParser):
+    def __init__(self, **options):
+        super().__init__(**options)
+        self.register("type", Path, path_of)
+
     def error(self, message):
         raise UsageError(message)
 

@@ -29,7 +29,7 @@ import sys
 from unittest import mock
 
 from .bleu_tokenizer import make_metric, tokenizer_of, writes_spaces
-from .errors import CommandError, UsageError, refuse_below
+from .errors import CommandError, UsageError, refuse_outside
 from .significance import check_seed, paired
 
 _THEIRS = re.compile(r"metrics|confidence|width|(bleu|chrf|ter|confidence|paired)_.*")
@@ -120,11 +120,12 @@ def _compare(args, systems: dict[str, list[str]], references: list[str]) -> None
 
 def _check(args) -> None:
     """Refuses numbers that sacreBLEU does not look at."""
-    refuse_below(args, 0, "--width", "--chrf-word-order", "--chrf-beta", "--paired-jobs")
-    refuse_below(args, 1, "--chrf-char-order", "--paired-bs-n", "--paired-ar-n")
-    refuse_below(args, 2, "--confidence-n")
+    refuse_outside(args, 0, "--width", most=100)
+    refuse_outside(args, 0, "--chrf-word-order", "--chrf-beta", "--paired-jobs")
+    refuse_outside(args, 1, "--chrf-char-order", "--paired-bs-n", "--paired-ar-n")
+    refuse_outside(args, 2, "--confidence-n")
     args.smooth_value = args.bleu_smooth_value  # sacreBLEU's name for it
-    refuse_below(args, 0, "--smooth-value")
+    refuse_outside(args, 0, "--smooth-value")
     check_seed()
     if args.paired_bs and args.paired_ar:
         raise UsageError("--paired-bs and --paired-ar: expected one of them")

@@ -19,6 +19,7 @@ from .paragraphs import read_lines
 
 _TOKENS = re.compile(r"Evaluated ([\d,]+) tokens in ")
 _LOSS = re.compile(r"Loss \(base 2\): (-?[\d.]+|nan|inf), Perplexity")
+_SKIPPED = re.compile(r"(\d+) samples have invalid sizes and will be skipped, max_positions=(\d+)")
 _MERGED = re.compile(r"'post_process': '([^']+)'")
 
 
@@ -40,6 +41,11 @@ def _read_log(path: str) -> tuple[int, float]:
     if merged:
         raise CommandError(
             f"{path}: fairseq-eval-lm counted words itself (--post-process {merged[1]}): expected a log without it"
+        )
+    if skipped := _SKIPPED.search(log):
+        raise CommandError(
+            f"{path}: fairseq-eval-lm skipped {skipped[1]} samples of more than {skipped[2]} tokens; expected the "
+            f"whole text, as with --tokens-per-sample {skipped[2]} and without --sample-break-mode eos"
         )
     if len(tokens) != 1 or len(losses) != 1:
         raise CommandError(

@@ -32,7 +32,7 @@ from . import bleu_tokenizer, commands
 from .baseline import BASELINES, caveat, folder_in, model_flags, refuse_other
 from .commands import called, fwp, say, tool
 from .corpus import Corpus
-from .errors import CommandError, UsageError, refuse_below
+from .errors import CommandError, UsageError, refuse_outside
 from .paragraphs import add_passage
 from .plugin import FOLDER, import_plugin
 from .prepared import Prepared, vocabulary_of
@@ -42,9 +42,10 @@ from .training import Training, left_of, lengths_of
 
 # The flags of fairseq-train that the steps after the training rely on.
 _OWN = ("--arch", "--save-dir", "--no-save", "--source-lang", "--target-lang", "--user-dir", "--finetune-from-model")
-_OWN += ("--task", "--dataset-impl", "--checkpoint-suffix")
+_OWN += ("--task", "--dataset-impl", "--checkpoint-suffix", "--log-format")
 # Flags with which the same command could not go on with its training.
-_ENDING = ("--restore-file", "--no-last-checkpoints", "--no-save-optimizer-state")
+_ENDING = ("--restore-file", "--no-last-checkpoints", "--no-save-optimizer-state", "--reset-optimizer")
+_ENDING += ("--reset-lr-scheduler", "--reset-dataloader", "--reset-meters")
 _OWN_LETTERS = ("-a", "-s", "-t")  # architecture and languages, which may follow without a space
 # Flags of fairseq-train that it refuses in the first update or not at all.
 _SHARES = ("dropout", "attention_dropout", "activation_dropout", "encoder_layerdrop", "decoder_layerdrop")
@@ -101,7 +102,7 @@ def _check_architecture(args) -> None:
 
 
 def _check(args) -> None:
-    refuse_below(args, 1, "--passage", "--max-update", "--vocabulary")
+    refuse_outside(args, 1, "--passage", "--max-update", "--vocabulary")
     if args.minutes is not None and not 0 < args.minutes < 1e6:
         raise UsageError(f"--minutes {args.minutes:g}: expected more than 0")
     if args.flags and not args.flags[0].startswith("-"):
@@ -227,7 +228,8 @@ def _refuse_other_training(out: Path, begun: Begun | None, prepared: Prepared, b
     if theirs != ours and not (theirs and ours and not Path(theirs).exists()):
         held = f"with --finetune-from {printable(theirs)}" if theirs else "without --finetune-from"
         raise UsageError(f"--out {out} holds a training {held}; expected the same here, or another --out")
-    if not prepared.is_made and begun.data != str(prepared.folder):
+    is_other = begun.data != str(prepared.folder)  # unless its folder has been renamed
+    if is_other and (not prepared.is_made or Path(begun.data).exists()):
         raise UsageError(
             f"--out {out} holds a training with --data {printable(begun.data)}; expected that or another --out"
         )

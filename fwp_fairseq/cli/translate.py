@@ -12,13 +12,12 @@ says how many lines were longer than those in training, and how many translation
 decoding, use fairseq-interactive.
 """
 
-import math
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 from .blocks import blocks
-from .errors import UsageError, refuse_below
+from .errors import UsageError, refuse_outside
 from .paragraphs import Passages, add_passage, gap
 from .plugin import import_plugin
 from .progress import SAY_EVERY_SECONDS
@@ -68,11 +67,9 @@ def add_arguments(parser) -> None:
 
 
 def _check(args) -> None:
-    refuse_below(args, 1, "--beam", "--nbest", "--passage", "--source-window", "--max-tokens", "--max-len-b")
-    if not 0 <= args.max_len_a < math.inf:
-        raise UsageError(f"--max-len-a {args.max_len_a:g}: expected a finite number, 0 or more")
-    if not math.isfinite(args.lenpen):
-        raise UsageError(f"--lenpen {args.lenpen:g}: expected a finite number")
+    refuse_outside(args, 1, "--beam", "--nbest", "--passage", "--source-window", "--max-tokens", "--max-len-b")
+    refuse_outside(args, 0, "--max-len-a")
+    refuse_outside(args, -50, "--lenpen", most=50)  # a power of the length has to be a number
     if args.nbest > args.beam:
         raise UsageError(f"--nbest {args.nbest}: expected at most --beam {args.beam}")
     if args.document and (args.nbest > 1 or args.alignments):

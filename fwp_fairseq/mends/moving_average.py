@@ -1,12 +1,21 @@
 """--store-ema averages parameters only, can begin from a model without an average, and is resumed where it was.
 
 fairseq averages all of a model's state, deletes parameters that it reads later, and does not save --ema-update-freq.
+It reads the checkpoint of --ema-seed-model without the checks of other checkpoints.
 """
 
+from fairseq import checkpoint_utils
 from fairseq.models.ema.ema import EMA
 from fairseq.trainer import Trainer
 
 from . import around, read_states
+
+
+@around(checkpoint_utils, "load_ema_from_checkpoint")
+def load_average(load, path):
+    """Reads the average of a checkpoint, or its parameters if it has none."""
+    state = checkpoint_utils.load_checkpoint_to_cpu(path)
+    return {**state, "model": (state.get("extra_state") or {}).get("ema") or state["model"]}
 
 
 @around(EMA, "__init__", ours=True)

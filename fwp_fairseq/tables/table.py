@@ -132,7 +132,7 @@ def run_rows(table: Table, name: str, records: list[dict]) -> list[dict]:
                 groups.setdefault(key, []).append(record)
                 for make in table.columns.values():
                     str(make(table.combine([record])))
-            except (KeyError, TypeError, ValueError) as error:
+            except (AttributeError, KeyError, TypeError, ValueError) as error:
                 raise ValueError(f"a record of table {name}: missing or invalid {error}: {record}") from None
     rows = [(key, table.combine(group)) for key, group in groups.items()]
     return [row for _, row in sorted(rows, key=lambda item: (_position(table, item[1]), _order(item[0])))]

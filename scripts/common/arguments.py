@@ -1,6 +1,9 @@
 """The command line of an experiment: its options and, after `--`, flags of one of its tools."""
 
 import argparse
+from pathlib import Path
+
+from fwp_fairseq.cli.errors import path_of
 
 
 class Parser(argparse.ArgumentParser):
@@ -15,6 +18,7 @@ class Parser(argparse.ArgumentParser):
             allow_abbrev=False,
             **more,
         )
+        self.register("type", Path, path_of)
 
     def split(self, argv: list[str], options: argparse.Namespace) -> tuple[argparse.Namespace, list[str]]:
         """Parses the words up to `--` into ``options``; returns these and the flags after it."""

@@ -44,7 +44,7 @@ class Folder:
         return locked(self.path, busy)
 
     def claim(self, configuration: dict) -> None:
-        """Stores the configuration in a new folder.
+        """Stores the configuration in a new folder. Values that are None are unknown, and agree with any other.
 
         Raises RecipeError, naming the differences, if the folder was made with another configuration.
         """
@@ -56,7 +56,7 @@ class Folder:
         different = [
             f"  {key}: expected {configuration.get(key, 'nothing')}, actual {there.get(key, 'nothing')}"
             for key in dict.fromkeys([*configuration, *there])
-            if configuration.get(key) != there.get(key)
+            if configuration.get(key, "") is not None and configuration.get(key) != there.get(key)
         ]
         if different:
             lines = "\n".join(different)

@@ -43,17 +43,29 @@ def read(*folders: str | os.PathLike) -> list[dict]:
 
 def read_file(path: str | os.PathLike) -> list[dict]:
     """Returns the records of one .jsonl file, line by line. Raises OSError, or ValueError as :func:`read` does."""
-    lines = enumerate(Path(path).read_text(encoding="utf-8").split("\n"), 1)
+    try:
+        lines = enumerate(Path(path).read_text(encoding="utf-8").split("\n"), 1)
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path}: {error}") from None
     return [_record(line, f"{path}:{number}") for number, line in lines if line.strip()]
+
+
+def _refuse_constant(name: str) -> None:
+    raise ValueError(f"{name} is no number")
 
 
 def _record(text: str, where: str) -> dict:
     try:
-        record = json.loads(text)
+        record = json.loads(text, parse_constant=_refuse_constant)
     except ValueError as error:
         raise ValueError(f"{where}: not JSON: {error}") from None
     if not isinstance(record, dict):
         raise ValueError(f"{where}: expected an object, found {type(record).__name__}")
+    if not isinstance(record.get("table", ""), str):
+        raise ValueError(f"{where}: table is {record['table']!r}, expected a name")
+    environment = record.get("environment") or {}
+    if not isinstance(environment, dict) or not isinstance(environment.get("date", ""), str):
+        raise ValueError(f"{where}: environment is {environment!r}, expected an object with a date")
     try:
         return renamed(record)
     except KeyError as error:

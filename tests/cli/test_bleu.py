@@ -270,7 +270,9 @@ def test_references_that_models_cannot_write_are_noticed(fwp, tmp_path):
     assert "another test set" not in raw.err
 
 
-@pytest.mark.parametrize("flag, number", [("--width", -1), ("--smooth-value", "nan"), ("--confidence-n", 1)])
+@pytest.mark.parametrize(
+    "flag, number", [("--width", -1), ("--width", 10**11), ("--smooth-value", "nan"), ("--confidence-n", 1)]
+)
 def test_numbers_that_sacrebleu_does_not_check(refused, files, flag, number):
     assert f"{flag} {number}: " in refused(2, "bleu", "--references", files[0], "--hypotheses", files[1], flag, number)
 

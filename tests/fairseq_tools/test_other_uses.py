@@ -53,6 +53,13 @@ def test_layers_left_out_of_a_trained_model(tools):
     assert len(tools.generate("kept/checkpoint_last.pt", "--beam", 1).ok().translations()) == 40
     assert tools.load("kept/checkpoint_last.pt")["extra_state"]["previous_training_time"] < 1e5
     assert "@ 4 updates" in tools.train("kept", *flags, *kept, "--max-update", 6).ok().out
+    seed = ["--store-ema", "--ema-decay", 1, "--ema-seed-model"]
+    (tools.folder / "damaged.pt").write_bytes((tools.folder / "deep/checkpoint_last.pt").read_bytes()[:1000])
+    assert "checkpoint damaged.pt cannot be read" in tools.train("seeded", *flags, *FEW, *seed, "damaged.pt").error
+    tools.train("seeded", *flags, *tools.attention["mixed"], *FEW, *seed, "deep/checkpoint_last.pt").ok()
+    average = tools.load("seeded/checkpoint_last.pt")["extra_state"]["ema"]  # which stays where it began
+    different = {name for name, x in deep["model"].items() if not torch.equal(x, average[name])}
+    assert different <= {"encoder.version", "decoder.version"}
 
 
 @pytest.fixture(scope="module")

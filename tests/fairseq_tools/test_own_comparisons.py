@@ -54,6 +54,10 @@ def test_a_baseline_shared_data_and_a_training_that_goes_on_from_a_converted_mod
     assert "(that of --finetune-from)" in more.out and "--finetune-from-model" in more.out
     again = tools.command(*train, "--source", "en", "--target", "de", "--out", texts.parent / "more", *words).ok()
     assert "no update was left to make" in again.out
+    shutil.copytree(data, texts.parent / "others")  # prepared, with the same pieces, but not what it was trained on
+    given = ("--source", "en", "--target", "de", "--out", texts.parent / "more", "--data", texts.parent / "others")
+    others = tools.command(*train, *given, *words)
+    assert others.status == 2 and "holds " in others.err
     for language in ("en", "de"):
         assert (texts.parent / f"more/dict.{language}.txt").read_bytes() == (data / f"dict.{language}.txt").read_bytes()
     assert "--lr 1e-3" in more.out and "--fwp-update-rule delta" in more.out

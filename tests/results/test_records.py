@@ -43,10 +43,22 @@ def test_recorded_rows_are_known_by_the_names_of_the_rows_of_today(name):
     assert experiments[0].recorded(records.FOLDER / experiments[0].file) <= known
 
 
-@pytest.mark.parametrize("line", ['{"bleu": 3', "[1]", "null"])
+@pytest.mark.parametrize(
+    "line",
+    [
+        '{"bleu": 3', "[1]", "null", '{"bleu": NaN}', '{"table": ["a"]}', '{"environment": "x"}',
+        '{"environment": [1]}', '{"environment": {"date": 3}}',
+    ],
+)  # fmt: skip
 def test_damaged_line_is_named(tmp_path, line):
     (tmp_path / "a.jsonl").write_text(f"{{}}\n{line}\n")
     with pytest.raises(ValueError, match=r"a\.jsonl:2"):
+        records.read(tmp_path)
+
+
+def test_damaged_text_is_named(tmp_path):
+    (tmp_path / "a.jsonl").write_bytes(b"\xff\xfe\n")
+    with pytest.raises(ValueError, match=r"a\.jsonl: .*can't decode byte 0xff"):
         records.read(tmp_path)
 
 

@@ -25,6 +25,14 @@ def test_other_configuration_is_refused_and_the_folder_stays(folder):
     assert json.loads((folder.path / "config.json").read_text()) == {"--lr": "0.003", "--seed": "1"}
 
 
+def test_what_is_not_known_is_not_compared(folder):
+    """The documents of a finished run may have been deleted."""
+    folder.claim({"--lr": "0.003", "corpus": "6c74"})
+    folder.claim({"--lr": "0.003", "corpus": None})
+    with pytest.raises(RecipeError, match="corpus: expected 6c75, actual 6c74"):
+        folder.claim({"--lr": "0.003", "corpus": "6c75"})
+
+
 def test_a_finished_step_is_kept_until_its_inputs_or_outputs_change(folder):
     done, output = [], folder.path / "model"
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from fwp_fairseq.cli.progress import parse
 from scripts.common.commands import DIRECTION
+from scripts.common.errors import RecipeError
 from scripts.common.runner.run import Run
 from scripts.common.runner.work import Work
 
@@ -24,7 +25,10 @@ def read_curve(run: Run) -> dict[int, dict]:
     """Maps updates to the validation at that point, of the session that came last to it."""
     path = run.path / "curve.jsonl"
     lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
-    return {point["updates"]: point for point in map(json.loads, lines)}
+    try:
+        return {point["updates"]: point for point in map(json.loads, lines)}
+    except ValueError as error:
+        raise RecipeError(f"{path}: not JSON: {error}; remove its damaged line") from None
 
 
 def _cpu_seconds(pid: int) -> float:
