@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <limits>
 
+#include "../common/elementwise.h"
 #include "../common/operators.h"
 #include "glue.h"
 #include "launches.h"
@@ -28,7 +29,8 @@ bool short_serves(const Call& c) {
   // For a rule that does not correct, the kernels multiply by beta if and only if it decays.
   const bool known =
       corrects(c.rule) || (decays(c.rule) == weighs_writes(c.rule) && decays(c.rule) == takes_beta(c.rule));
-  return known && !states && std::min(c.targets, c.sources) > 0 && std::max(c.targets, c.sources) <= most &&
+  const bool scales = c.map == Map::dpfp || monotonic(c.map);  // the kernels find a row's largest feature at its ends
+  return known && scales && !states && std::min(c.targets, c.sources) > 0 && std::max(c.targets, c.sources) <= most &&
          (c.x_type != Type::float32 || c.map == Map::identity) && c.q.aligned && c.k.aligned && c.v.aligned &&
          results && bytes_of_short(c) <= most_bytes;
 }

@@ -241,7 +241,7 @@ template <int ROWS, bool CORRECTS, bool DECAYS, bool DPFP> struct ShortBackward 
     }
     // If features are never negative, no gradient passes through a product that is 0 (../README.md). Such pairs are set
     // to 0, because with tiny denominators they would use up the range of halves.
-    const float dead = DPFP || c.map == Map::relu ? 0.f : float_of(0x7fc00000u);  // else NaN, which equals nothing
+    const float dead = DPFP || flat_at_zero(c.map) ? 0.f : float_of(0x7fc00000u);  // else NaN, which equals nothing
     each([&](int n, int i) {
       const float of = x.norm[i / 2];
       x.dP[n][i] = x.P[n][i] == dead ? 0.f : x.dP[n][i] * of - product[i / 2] * of * of;
