@@ -10,10 +10,12 @@ from fairseq import options
 
 from fwp_fairseq.checkpoint_content import plain
 from fwp_fairseq.cli import commands
+from fwp_fairseq.cli.beginning import Beginning, begun_in
 from fwp_fairseq.cli.errors import CommandError
+from fwp_fairseq.cli.plan import expected_time, planned_trainings
 from fwp_fairseq.cli.plugin import import_plugin
 from fwp_fairseq.cli.recipe import NO_SINUSOIDS, Recipe
-from fwp_fairseq.cli.train import _begun, _trainings, add_arguments, expected_time
+from fwp_fairseq.cli.train import add_arguments
 from fwp_fairseq.cli.training import Training, left_of, lengths_of
 from fwp_fairseq.cli.trial import without
 
@@ -45,7 +47,7 @@ def test_the_time_of_all_trainings_and_its_end_are_said(updates, left, said):
 
 
 def arguments_of_a_baseline(tmp_path, minutes, flags=()):
-    """Returns what `_trainings` gets for a training of so few updates that the time of one is not measured."""
+    """Returns what `planned_trainings` gets for a training of so few updates that the time of one is not measured."""
     import_plugin()
     parser = argparse.ArgumentParser()
     add_arguments(parser)
@@ -71,7 +73,7 @@ CHOICES = {
 )
 def test_what_the_user_chooses_gets_no_settings_of_another_choice(tmp_path, choice, name, setting, has):
     args, prepared = arguments_of_a_baseline(tmp_path, [], [f"{choice}={name}"])
-    words = _trainings(args, prepared, tmp_path, None, None)[0].words
+    words = planned_trainings(args, prepared, tmp_path, None, None)[0].words
     unknown = options.parse_args_and_arch(options.get_training_parser(), words[3:], parse_known=True)[1]
     assert unknown == [] and (setting in words) == has
 
@@ -80,9 +82,9 @@ def test_sources_that_are_truncated_may_be_of_any_length(tmp_path):
     args, prepared = arguments_of_a_baseline(tmp_path, [], ["--max-source-positions", "9"])
     prepared.sides, prepared.lengths = lambda _: ([50], [5]), lambda _: [50]
     with pytest.raises(CommandError, match="all 1 lines to train on"):
-        _trainings(args, prepared, tmp_path, None, None)
+        planned_trainings(args, prepared, tmp_path, None, None)
     args.flags.append("--truncate-source")
-    assert _trainings(args, prepared, tmp_path, None, None)
+    assert planned_trainings(args, prepared, tmp_path, None, None)
 
 
 @pytest.mark.parametrize("without_sinusoids", [True, False])
@@ -90,14 +92,14 @@ def test_a_training_goes_on_with_the_sinusoids_that_it_has_or_not(save, tmp_path
     """Those of earlier versions have them with --passage too; the attention does not tell."""
     args, prepared = arguments_of_a_baseline(tmp_path, [])
     args.passage = 9
-    trainings = _trainings(args, prepared, tmp_path, None, _begun(tmp_path))
+    trainings = planned_trainings(args, prepared, tmp_path, None, begun_in(tmp_path))
     assert [NO_SINUSOIDS in training.words for training in trainings] == [True, False]
     (tmp_path / "checkpoints").mkdir()
     path = save("fwp_transformer_tiny", no_token_positional_embeddings=without_sinusoids)
     path.rename(tmp_path / "checkpoints/checkpoint_last.pt")
     for flags in ([], ["--fwp-decoder", "delta"]):
         args.flags = ["--max-update", "30", *flags]
-        trainings = _trainings(args, prepared, tmp_path, None, _begun(tmp_path))
+        trainings = planned_trainings(args, prepared, tmp_path, None, begun_in(tmp_path))
         assert [NO_SINUSOIDS in training.words for training in trainings] == [without_sinusoids, False]
 
 
@@ -108,7 +110,7 @@ def test_fine_tuning_keeps_as_many_learned_positions_as_there_are(save, tmp_path
     path = save("fwp_transformer_tiny", encoder_learned_pos=learned)
     model = plain(torch.load(path, weights_only=True)["cfg"]["model"])
     task = {"max_source_positions": 77, "max_target_positions": 99}
-    (training,) = _trainings(args, prepared, tmp_path, (path, task, model), None)
+    (training,) = planned_trainings(args, prepared, tmp_path, Beginning(path, task, model), None)
     found = lengths_of(training.words)
     assert (found.max_source_positions, found.max_target_positions) == limits
 
@@ -117,7 +119,9 @@ def test_fine_tuning_keeps_as_many_learned_positions_as_there_are(save, tmp_path
 def test_a_baseline_has_the_settings_of_the_model_if_no_update_is_timed(tmp_path, minutes):
     args, prepared = arguments_of_a_baseline(tmp_path, minutes)
     own = ("--arch", "--fwp-feature-map", "--save-dir", "--max-update")
-    model, baseline = (without(training.words, own) for training in _trainings(args, prepared, tmp_path, None, None))
+    model, baseline = (
+        without(training.words, own) for training in planned_trainings(args, prepared, tmp_path, None, None)
+    )
     assert model == baseline
 
 

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from fwp_fairseq.cli.train import ATTENTION
+from fwp_fairseq.cli.plan import ATTENTION
 from fwp_fairseq.cli.trial import seconds_per_update, without
 
 # Writes records of six updates, as fairseq-train does, 0.01 s apart, whatever flags follow.
