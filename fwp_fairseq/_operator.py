@@ -123,7 +123,7 @@ class Kernel:
 
         def refuse(ctx, *gradients):
             raise NotImplementedError(
-                f"fwp::{name} has no second derivative; backends that have every one: {second_derivatives_in}"
+                f"fwp::{name} has no second derivative; backends with derivatives of any order: {second_derivatives_in}"
             )
 
         torch.library.register_fake(f"fwp::{name}_backward", fake_backward)

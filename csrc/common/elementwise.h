@@ -6,7 +6,7 @@
 //     value(x)      the feature; NaN stays NaN
 //     back(g, f)    the gradient of x, computed from the gradient g of the feature f = value(x)
 //     monotonic     whether the function only rises or only falls
-//     flat_at_zero  whether no feature is negative, and the slope is 0 where the feature is
+//     flat_at_zero  whether some features are 0, with slope 0 there, and none is negative
 #pragma once
 
 #include "maps.h"

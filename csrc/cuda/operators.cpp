@@ -18,7 +18,7 @@ namespace {
 // cached_bytes.
 constexpr int64_t cached_bytes = 64 << 20, large_bytes = 1 << 30, most_bytes = int64_t(4) << 30;
 
-// Returns true if one launch can serve the call: no states, few tokens, numbers of 2 bytes or float features that are
+// Returns true if one launch can serve the call: a rule and a map that the kernels know, no states, few tokens, numbers of 2 bytes or float features that are
 // given, rows of multiples of 16 bytes, and little shared memory.
 bool short_serves(const Call& c) {
   constexpr int most_bytes = 99 * 1024;
@@ -29,7 +29,8 @@ bool short_serves(const Call& c) {
   // For a rule that does not correct, the kernels multiply by beta if and only if it decays.
   const bool known =
       corrects(c.rule) || (decays(c.rule) == weighs_writes(c.rule) && decays(c.rule) == takes_beta(c.rule));
-  const bool scales = c.map == Map::dpfp || monotonic(c.map);  // the kernels find a row's largest feature at its ends
+  // The kernels compute the largest feature of a row from its least and greatest number.
+  const bool scales = c.map == Map::dpfp || monotonic(c.map);
   return known && scales && !states && std::min(c.targets, c.sources) > 0 && std::max(c.targets, c.sources) <= most &&
          (c.x_type != Type::float32 || c.map == Map::identity) && c.q.aligned && c.k.aligned && c.v.aligned &&
          results && bytes_of_short(c) <= most_bytes;

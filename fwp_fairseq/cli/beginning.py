@@ -61,8 +61,8 @@ def refuse_other_training(out: Path, begun: Begun | None, prepared: Prepared, be
     if theirs != ours and not (theirs and ours and not Path(theirs).exists()):
         held = f"with --finetune-from {printable(theirs)}" if theirs else "without --finetune-from"
         raise UsageError(f"--out {out} holds a training {held}; expected the same here, or another --out")
-    is_other = begun.data != str(prepared.folder)  # unless its folder has been renamed
-    if is_other and (not prepared.is_made or Path(begun.data).exists()):
+    # Its folder may have been renamed or copied.
+    if begun.data != str(prepared.folder) and (not prepared.is_made or prepared.differs_from(Path(begun.data))):
         raise UsageError(
             f"--out {out} holds a training with --data {printable(begun.data)}; expected that or another --out"
         )

@@ -19,7 +19,7 @@ from .paragraphs import read_lines
 
 _TOKENS = re.compile(r"Evaluated ([\d,]+) tokens in ")
 _LOSS = re.compile(r"Loss \(base 2\): (-?[\d.]+|nan|inf), Perplexity")
-_SKIPPED = re.compile(r"(\d+) samples have invalid sizes and will be skipped, max_positions=(\d+)")
+_SKIPPED = re.compile(r"([\d,]+) samples have invalid sizes and will be skipped, max_positions=(\d+)")
 _MERGED = re.compile(r"'post_process': '([^']+)'")
 
 

@@ -77,6 +77,11 @@ class Prepared:
             *(word for part in PARTS for word in (f"--{part}pref", self.folder / f"{part}.pieces")),
         )
 
+    def differs_from(self, other: Path) -> bool:
+        """Returns True if another folder was prepared from other texts; False if it is not there."""
+        stamp = other / self._stamp.name
+        return stamp.is_file() and stamp.read_bytes() != self._stamp.read_bytes()
+
     def _files(self) -> list[Path]:
         source, target = self.corpus.languages
         names = ["spm.model", *(f"dict.{language}.txt" for language in (source, target))]

@@ -69,7 +69,7 @@ def add_arguments(parser) -> None:
 def _check(args) -> None:
     refuse_outside(args, 1, "--beam", "--nbest", "--passage", "--source-window", "--max-tokens", "--max-len-b")
     refuse_outside(args, 0, "--max-len-a")
-    refuse_outside(args, -50, "--lenpen", most=50)  # a power of the length has to be a number
+    refuse_outside(args, -10, "--lenpen", most=10)  # so that length ** lenpen is a float32
     if args.nbest > args.beam:
         raise UsageError(f"--nbest {args.nbest}: expected at most --beam {args.beam}")
     if args.document and (args.nbest > 1 or args.alignments):

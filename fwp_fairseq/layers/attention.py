@@ -14,7 +14,7 @@ from ..memories.start import reset_parts
 from ..options import OPTIONS, SiteOptions
 from .memory_attention import MemoryAttention
 
-_BOTH_WAYS = "contradicts passes = 'both-ways', which takes no source; expected None"
+_BOTH_WAYS = "contradicts passes = 'both-ways', which takes neither a source nor a state; expected None"
 
 
 class FastWeightAttention(MemoryAttention):

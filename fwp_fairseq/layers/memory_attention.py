@@ -43,9 +43,9 @@ class MemoryAttention(Projections):
     def __init__(
         self, options: SiteOptions, embed_dim: int, num_heads: int, *, causal: bool, source_dim: int | None = None
     ):
-        # Random numbers are drawn in this order: features, gates and other parts of the memory, projections. The
-        # projections are drawn in the order of fairseq's own module, so that the same seed initialises both alike if
-        # the memory draws nothing.
+        # Random numbers are drawn in this order: features; gates and other parts of the memory; projections; beta once
+        # more (`start_beta`). The projections are drawn in the order of fairseq's own module, so that the same seed
+        # initialises both alike if the memory draws nothing.
         features = Features(options, head_width(embed_dim, num_heads), num_heads)
         super().__init__(embed_dim, num_heads, causal=causal, source_dim=source_dim)
         self.options, self.has_both_ways = options, options.passes == "both-ways"

@@ -16,11 +16,10 @@ class QueryKeyNorm(nn.Module):
     The scale s_h is learned and starts at 1. The constant L = sqrt(variance d_key) is the root mean square length of
     queries and keys at initialisation.
 
-    phi(q).phi(k) then depends only on the directions of q and k; s_h determines how sharply it
-    distinguishes them. With FAVOR+ it is
-    exp(s_h^2 L^2 cos(q, k) / sqrt(d_key)). This kernel starts as sharp as softmax attention: the cosine of two random
-    directions has variance 1 / d_key, so the exponent starts with variance ``variance``^2, as q.k / sqrt(d_key) does in
-    softmax attention.
+    phi(q).phi(k) then depends only on the directions of q and k; s_h determines how sharply it distinguishes them. With
+    FAVOR+ the product is exp(s_h^2 L^2 cos(q, k) / sqrt(d_key)). This kernel starts as sharp as softmax attention: the
+    cosine of two random directions has variance 1 / d_key, so the exponent starts with variance ``variance``^2, as q.k
+    / sqrt(d_key) does in softmax attention.
 
     Without the norm, queries and keys keep growing during training, and the variance of the kernel's estimate from
     random features grows with exp(|q' + k'|^2), q' = q d_key^-1/4 (Luo et al. 2021, "Stable, Fast and Accurate:

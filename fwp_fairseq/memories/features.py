@@ -58,8 +58,9 @@ class Features(nn.Module):
         x = x.transpose(1, 2)
         if self.has_length_one:
             features = phi.of_length_one(x, EPS).transpose(1, 2)
-            # On CUDA, features become float16, which has as many significant bits as the kernels' operands. In
-            # training, a model in bfloat16 keeps float32, because float16 has too small a range for its gradients.
+            # On CUDA, the features of half-precision inputs become float16, which has as many significant bits as the
+            # kernels' operands. When a model in bfloat16 is trained, they stay float32, because float16 has too small a
+            # range for its gradients.
             narrow = x.dtype == torch.float16 or (x.dtype == torch.bfloat16 and not torch.is_grad_enabled())
             return features.half() if x.is_cuda and narrow else features
         return phi(x, whole=self._identity is not None).transpose(1, 2)

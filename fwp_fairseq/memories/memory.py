@@ -19,7 +19,7 @@ Parts = dict[str, Tensor]
 
 
 class Reorderable(Protocol):
-    """A cache from which a memory decodes, if it has one (:class:`Memory`)."""
+    """A cache from which lazy decoding reads (:class:`Memory`)."""
 
     def reorder(self, order: Tensor) -> None:
         """Replaces row i by row order[i]; ``order`` may have any length."""
@@ -153,7 +153,7 @@ class Memory(nn.Module):
         raise NotImplementedError
 
     def weights(self, q: Tensor, k: Tensor, key_padding_mask: Tensor | None = None) -> Tensor | None:
-        """Computes attention weights, (B, H, T, S); None if the output is not a weighted sum of values."""
+        """Computes attention weights, (B, H, T, S); None if the memory has none."""
         return None
 
     def state_shapes(self) -> State:

@@ -4,6 +4,8 @@ fairseq averages all of a model's state, deletes parameters that it reads later,
 It reads the checkpoint of --ema-seed-model without the checks of other checkpoints.
 """
 
+from unittest import mock
+
 from fairseq import checkpoint_utils
 from fairseq.models.ema.ema import EMA
 from fairseq.trainer import Trainer
@@ -11,8 +13,7 @@ from fairseq.trainer import Trainer
 from . import around, read_states
 
 
-@around(checkpoint_utils, "load_ema_from_checkpoint")
-def load_average(load, path):
+def _average(path: str) -> dict:
     """Reads the average of a checkpoint, or its parameters if it has none."""
     state = checkpoint_utils.load_checkpoint_to_cpu(path)
     return {**state, "model": (state.get("extra_state") or {}).get("ema") or state["model"]}
@@ -20,7 +21,8 @@ def load_average(load, path):
 
 @around(EMA, "__init__", ours=True)
 def initialize_and_skip(initialize, self, model, *args, **kwargs):
-    initialize(self, model, *args, **kwargs)
+    with mock.patch.object(checkpoint_utils, "load_ema_from_checkpoint", _average):
+        initialize(self, model, *args, **kwargs)
     self.skip_keys = set(self.skip_keys) | {name for name, _ in model.named_buffers()}
 
 

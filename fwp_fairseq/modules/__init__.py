@@ -5,7 +5,7 @@ from .relative_attention import RelativeAttention
 from .softmax_cross_attention import SoftmaxCrossAttention
 from .softmax_self_attention import SoftmaxSelfAttention
 
-# The classes of what `build_attention` returns (models/site_builder.py), where fairseq's own does not serve.
+# What `build_attention` (models/site_builder.py) returns where fairseq's own attention does not serve.
 BuiltAttention = FastWeightSiteAttention | SoftmaxCrossAttention | SoftmaxSelfAttention
 
 __all__ = [

@@ -14,7 +14,7 @@ _LARGEST_RATIO = 10_000
 
 
 def rotated(x: Tensor, angle: Tensor) -> Tensor:
-    """Rotates the coordinates 2 i and 2 i + 1 of x (..., d) by angle[..., i] (P numbers); leaves those from 2 P on."""
+    """Rotates coordinates 2 i and 2 i + 1 of x (..., d) by angle (..., P)[..., i]; those from 2 P do not change."""
     cos, sin = (f(angle).to(x.dtype) for f in (torch.cos, torch.sin))
     pairs, rest = x.split([2 * angle.shape[-1], x.shape[-1] - 2 * angle.shape[-1]], -1)
     a, b = pairs.unflatten(-1, (-1, 2)).unbind(-1)

@@ -191,10 +191,10 @@ def delta_rule(
     not normalised.
 
     Args:
-        beta: (B, S, H), write strength after the sigmoid; 0 writes nothing. If phi(k) has length 1, 1 replaces the old
-            value of the key, and above 1 the write overshoots: what remains of the old value changes its sign. Shorter
-            features, such as those divided by their sum, replace a part of it. The old value is amplified only for
-            beta above 2 or below 0, if features have length 1 or less.
+        beta: (B, S, H), write strength after the sigmoid; 0 writes nothing. If phi(k) has length 1, beta = 1 replaces
+            the old value of the key, and above 1 the write overshoots: what remains of the old value changes its sign.
+            With shorter features, such as those divided by their sum, only a part is replaced. With features of length
+            1 or less, the old value is amplified only for beta above 2 or below 0.
         options: see the top of this module.
     """
     return _call(

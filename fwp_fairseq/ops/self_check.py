@@ -2,9 +2,8 @@
 
 There are small cases of every rule, of decoding, of the recurrences and of scaling rows to length one; reading a window
 or a source and Hedgehog's softmax are not among them. The name of a case is printed before it runs, so that the last
-line names a case that kills the process. The exit status is 1 if a
-case is wrong, and 3 if the device could not be used: PyTorch could not open it, its memory is full, or the kernels do
-not support it.
+line names a case that kills the process. The exit status is 1 if a case is wrong, and 3 if the device could not be
+used: PyTorch could not open it, its memory is full, or the kernels do not support it.
 """
 
 import sys

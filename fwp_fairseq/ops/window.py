@@ -10,8 +10,7 @@ where N_p = W phi(q_p) and n_p = z . phi(q_p), with W and z of the positions bef
 
 There are two implementations. ``native`` is compiled for CPUs, in float32 and float64. It keeps only its inputs for the
 backward pass, and can read keys and values from a decoder's cache, in which ``places`` says where each position is.
-``reference`` computes blocks of w queries as
-matrix products in PyTorch, for any dtype and device.
+``reference`` computes blocks of w queries as matrix products in PyTorch, for any dtype and device.
 """
 
 import math
@@ -85,7 +84,12 @@ def _check(q, k, v, sums, u, bias, size: int, key_padding_mask, places) -> None:
     if size < 1:
         fail("read_window", "size", size, "1 or more")
     if length > positions:
-        fail("read_window", "q", f"of {length} positions", f"at most the {positions} of k")
+        fail(
+            "read_window",
+            "q",
+            f"of {length} positions",
+            f"at most the {positions} of {'k' if places is None else 'places'}",
+        )
     if sums is not None and sums.shape[1] > length:
         fail("read_window", "sums", f"of {sums.shape[1]} positions", f"at most the {length} of q")
     if key_padding_mask is not None:

@@ -56,7 +56,7 @@ class Folder:
         different = [
             f"  {key}: expected {configuration.get(key, 'nothing')}, actual {there.get(key, 'nothing')}"
             for key in dict.fromkeys([*configuration, *there])
-            if configuration.get(key, "") is not None and configuration.get(key) != there.get(key)
+            if None not in (configuration.get(key, ""), there.get(key, "")) and configuration.get(key) != there.get(key)
         ]
         if different:
             lines = "\n".join(different)

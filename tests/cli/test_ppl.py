@@ -52,9 +52,9 @@ def test_text_almost_without_spaces(fwp, folder):
         (log() + log(), "actual 2 and 2 of them"),
         (log(options="'post_process': 'subword_nmt'"), "counted words itself (--post-process subword_nmt)"),
         (
-            "WARNING | 17 samples have invalid sizes and will be skipped, max_positions=64, first few ids=[9]\n"
+            "4,321 samples have invalid sizes and will be skipped, max_positions=64, first few sample ids=[9]\n"
             + log(),
-            "skipped 17 samples of more than 64 tokens; expected the whole text, as with --tokens-per-sample 64",
+            "skipped 4,321 samples of more than 64 tokens; expected the whole text, as with --tokens-per-sample 64",
         ),
         (log("499"), "499 tokens were evaluated, expected at least the 500 words"),
     ],

@@ -50,20 +50,27 @@ def test_a_baseline_shared_data_and_a_training_that_goes_on_from_a_converted_mod
     for name in ("dict.en.txt", "dict.de.txt", "spm.model"):
         shutil.copy(data / name, converted.parent)
     train = ("fwp", "train", "--texts", texts, "--cpu")
-    more = tools.command(*train, "--source", "en", "--target", "de", "--out", texts.parent / "more", *words).ok()
+    words = ("--source", "en", "--target", "de", "--out", texts.parent / "more", *words)
+    given = ("--data", texts.parent / "given")
+    more = tools.command(*train, *words, *given).ok()
     assert "(that of --finetune-from)" in more.out and "--finetune-from-model" in more.out
-    again = tools.command(*train, "--source", "en", "--target", "de", "--out", texts.parent / "more", *words).ok()
+    again = tools.command(*train, *words, *given).ok()
     assert "no update was left to make" in again.out
-    shutil.copytree(data, texts.parent / "others")  # prepared, with the same pieces, but not what it was trained on
-    given = ("--source", "en", "--target", "de", "--out", texts.parent / "more", "--data", texts.parent / "others")
-    others = tools.command(*train, *given, *words)
-    assert others.status == 2 and "holds " in others.err
+    copied = shutil.copytree(texts.parent / "given", texts.parent / "copied")
+    assert "no update was left to make" in tools.command(*train, *words, "--data", copied).ok().out
+    (texts / "train.de").write_text((texts / "train.de").read_text().lower())
+    shutil.rmtree(copied)
+    other = (*words[:4], "--out", texts.parent / "one", "--data", copied, *words[6:8], "--max-update", 1)
+    tools.command(*train, *other).ok()  # which prepares other texts with the same pieces
+    others = tools.command(*train, *words, "--data", copied)
+    assert others.status == 2 and f"holds a training with --data {given[1]}; expected that" in others.err
     for language in ("en", "de"):
-        assert (texts.parent / f"more/dict.{language}.txt").read_bytes() == (data / f"dict.{language}.txt").read_bytes()
+        assert (given[1] / f"dict.{language}.txt").read_bytes() == (data / f"dict.{language}.txt").read_bytes()
     assert "--lr 1e-3" in more.out and "--fwp-update-rule delta" in more.out
     log = (texts.parent / "more/train.log").read_text()
     assert "loading pretrained model from" in log
-    swapped = tools.command(*train, "--source", "de", "--target", "en", "--out", texts.parent / "x", *words)
+    swap = ("--source", "de", "--target", "en", "--out", texts.parent / "x", "--finetune-from", converted)
+    swapped = tools.command(*train, *swap)
     assert swapped.status == 2 and "translates en into de, expected de into en" in swapped.err
 
 

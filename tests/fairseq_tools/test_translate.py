@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import threading
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -208,7 +209,7 @@ def test_passages_of_a_paragraph_are_written_as_they_are_complete(text, translat
 def test_the_memory_does_not_grow_with_the_text(tools, mixed, capsys, monkeypatch):
     """The benchmark itself, with fewer lines: the last 7 parts of 10 add less than a kilobyte or so per line.
 
-    The allocator alone adds up to 25 MiB to a process that has just begun.
+    The allocator may add 25 MiB at once, so the largest step is left out.
     """
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     found = ["--data", tools.folder / "bin", "--spm", tools.folder / "spm.model", "--beam", 1]
@@ -217,7 +218,8 @@ def test_the_memory_does_not_grow_with_the_text(tools, mixed, capsys, monkeypatc
     assert translation_memory.main([str(word) for word in arguments]) == 0
     rows = re.findall(r"^ *([\d,]+) lines +([\d.]+) MiB", capsys.readouterr().out, re.MULTILINE)
     assert [row[0] for row in rows] == [f"{number:,}" for number in range(4000, 40_001, 4000)][: len(rows)]
-    assert len(rows) >= 9 and float(rows[8][1]) < float(rows[1][1]) + 30
+    used = [float(row[1]) for row in rows[1:9]]
+    assert len(used) == 8 and sum(sorted(b - a for a, b in pairwise(used))[:-1]) < 20, used
 
 
 @pytest.mark.parametrize("task", [{"_name": "other"}, {"_name": "other", "source_lang": None, "lang_pairs": "a-b,a-c"}])
@@ -283,8 +285,8 @@ def refused(tools, mixed, capsys):
         (["--max-len-b", 0], {}, "--max-len-b 0: expected 1 or more"),
         (["--max-len-a", -1], {}, "--max-len-a -1.0: expected 0 or more"),
         (["--max-len-a", "inf"], {}, "--max-len-a inf: expected at most 1,000,000,000"),
-        (["--lenpen", "nan"], {}, "--lenpen nan: expected -50 or more"),
-        (["--lenpen", "1e300"], {}, "--lenpen 1e+300: expected at most 50"),
+        (["--lenpen", "nan"], {}, "--lenpen nan: expected -10 or more"),
+        (["--lenpen", "1e300"], {}, "--lenpen 1e+300: expected at most 10"),
         (["--max-tokens", 10**23], {}, f"--max-tokens {10**23}: expected at most 1,000,000,000"),
         (["--source-window", 0], {}, "--source-window 0: expected 1 or more"),
         (["--passage", 9], {}, "--passage 9 cuts the paragraphs of --document; expected both or none"),

@@ -7,7 +7,6 @@ import torch
 
 from fwp_fairseq.modules import FastWeightSiteAttention
 from fwp_fairseq.ops.call import GATES
-from fwp_fairseq.option import USUAL_NORMALIZERS
 from fwp_fairseq.options import SiteOptions
 from tests import naive
 from tests.tolerances import TOLERANCES
@@ -114,7 +113,7 @@ def expected(module, query, key, mask=None):
         softplus = (1 + module.memory.decay.proj(key).exp()).log()
         strengths += ((-module.memory.decay.log_rate.exp() * softplus).exp().transpose(0, 1).numpy(),)
     if normalizer == "auto":
-        normalizer = USUAL_NORMALIZERS[rule]
+        normalizer = {"sum": "attention", "delta": "sum", "gated": "attention", "gated_delta": "l2"}[rule]
         if normalizer == "attention" and module.options.output_norm == "rms":
             normalizer = "none"
     padded = None if mask is None else mask.numpy()

@@ -31,6 +31,8 @@ def test_what_is_not_known_is_not_compared(folder):
     folder.claim({"--lr": "0.003", "corpus": None})
     with pytest.raises(RecipeError, match="corpus: expected 6c75, actual 6c74"):
         folder.claim({"--lr": "0.003", "corpus": "6c75"})
+    (folder.path / "config.json").write_text('{"--lr": "0.003", "corpus": null}')
+    folder.claim({"--lr": "0.003", "corpus": "6c75"})
 
 
 def test_a_finished_step_is_kept_until_its_inputs_or_outputs_change(folder):

@@ -25,10 +25,14 @@ def read_curve(run: Run) -> dict[int, dict]:
     """Maps updates to the validation at that point, of the session that came last to it."""
     path = run.path / "curve.jsonl"
     lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
-    try:
-        return {point["updates"]: point for point in map(json.loads, lines)}
-    except ValueError as error:
-        raise RecipeError(f"{path}: not JSON: {error}; remove its damaged line") from None
+    points = {}
+    for number, line in enumerate(lines, 1):
+        try:
+            point = json.loads(line)
+        except ValueError as error:
+            raise RecipeError(f"{path}:{number}: not JSON: {error}; remove this line") from None
+        points[point["updates"]] = point
+    return points
 
 
 def _cpu_seconds(pid: int) -> float:
