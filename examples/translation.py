@@ -28,7 +28,7 @@ if __name__ == "__main__":
 import torch  # noqa: E402
 
 from fwp_fairseq.cli.checkpoint import load_model  # noqa: E402
-from fwp_fairseq.cli.errors import CommandError, UsageError, refuse_below  # noqa: E402
+from fwp_fairseq.cli.errors import CommandError, UsageError, refuse_outside  # noqa: E402
 from fwp_fairseq.cli.plugin import import_plugin  # noqa: E402
 from fwp_fairseq.cli.translator import checkpoint_in, data_of, pieces_of  # noqa: E402
 from fwp_fairseq.files import reason, write_atomically  # noqa: E402
@@ -146,7 +146,7 @@ def run(args: argparse.Namespace) -> None:
         import matplotlib  # noqa: F401
     except ImportError as error:
         raise CommandError(f"{error}; pip install matplotlib") from None
-    refuse_below(args, 1, "--beam")
+    refuse_outside(args, 1, "--beam")
     checkpoint = checkpoint_in(args.model)
     model, task, data = load_model(checkpoint, lambda task: data_of(checkpoint, task, args.data))
     model.eval()

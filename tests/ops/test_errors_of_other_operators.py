@@ -82,10 +82,13 @@ def test_places_and_numbers_of_positions(backend):
     ):
         with torch.no_grad(), pytest.raises(error):
             read_window(x[:, :1], storage, storage, None, u, bias, size=3, places=places, backend=backend)
-    with pytest.raises(ValueError, match="read_window: q is of 6 positions for 3 keys"):
+    with pytest.raises(ValueError, match="read_window: q is of 6 positions, expected at most the 3 of k"):
         read_window(x, x[:, :3], x[:, :3], None, u, bias, size=2, backend=backend)
-    with pytest.raises(ValueError, match=r"read_window: .* size = 0"):
+    with pytest.raises(ValueError, match="read_window: size is 0, expected 1 or more"):
         read_window(x, x, x, None, u, bias, size=0, backend=backend)
+    sums = torch.randn(B, 3, H, D + 1)
+    with pytest.raises(ValueError, match="read_window: sums is of 3 positions, expected at most the 2 of q"):
+        read_window(x[:, :2], x, x, sums, u, bias, size=2, backend=backend)
     with pytest.raises(ValueError, match=r"read_window: v is of type torch\.float64, expected q's type"):
         read_window(x, x, x.double(), None, u, bias, size=2, backend=backend)
 

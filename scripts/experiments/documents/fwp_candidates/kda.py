@@ -23,7 +23,7 @@ from fwp_fairseq.memories.matrix import Matrix
 from fwp_fairseq.memories.memory import Parts
 from fwp_fairseq.modules import FastWeightSiteAttention
 from fwp_fairseq.numerics import without_autocast
-from fwp_fairseq.ops.both_ways import in_one_way
+from fwp_fairseq.ops.both_ways import in_both_directions
 from fwp_fairseq.ops.call import EPS, Call, FastWeights
 
 CHUNK = 16
@@ -62,7 +62,7 @@ def decay_by_channel(attention: FastWeightSiteAttention) -> None:
     memory.decay = Decay(memory.sizes.source_dim, memory.sizes.heads * memory.features.d_dot)
 
 
-@in_one_way
+@in_both_directions
 def run(call: Call) -> tuple[Tensor, FastWeights | None]:
     """Computes causal outputs (B, L, H, d_value) and the state; alpha of the call is (B, L, H, d_dot)."""
     length = call.v.shape[1]
