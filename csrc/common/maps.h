@@ -8,19 +8,16 @@
 
 #include <cstdint>
 
+#include "names.h"
+
 namespace fwp {
 
 // The numbers of maps follow this order. A test compares the list with fwp_fairseq/feature_maps.
 #define FWP_ELEMENTWISE(EACH) EACH(identity) EACH(elu) EACH(relu)
 #define FWP_MAPS(EACH) FWP_ELEMENTWISE(EACH) EACH(dpfp) EACH(favor) EACH(softmax_pair)
 
-#define FWP_ENUMERATOR(name) name,
 enum class Map : int { FWP_MAPS(FWP_ENUMERATOR) };
-#undef FWP_ENUMERATOR
-
-#define FWP_NAME(name) #name,
 constexpr const char* map_names[] = {FWP_MAPS(FWP_NAME)};
-#undef FWP_NAME
 
 constexpr bool elementwise(Map map) {
 #define FWP_IS(name) map == Map::name ||

@@ -4,14 +4,14 @@
 
 #include <cstdint>
 
+#include "names.h"
+
 namespace fwp {
 
 // The functions that divide a row. Each is an operator with this name and an argument eps.
 #define FWP_UNIT_ROWS(EACH) EACH(to_length_one) EACH(elu_to_length_one) EACH(to_rms_one)
 
-#define FWP_NAME_AND_COMMA(name) name,
-enum class RowFunction { softmax_pair, FWP_UNIT_ROWS(FWP_NAME_AND_COMMA) };
-#undef FWP_NAME_AND_COMMA
+enum class RowFunction { softmax_pair, FWP_UNIT_ROWS(FWP_ENUMERATOR) };
 #define FWP_AND_ONE(name) +1
 constexpr int row_functions = 1 FWP_UNIT_ROWS(FWP_AND_ONE);
 #undef FWP_AND_ONE

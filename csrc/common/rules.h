@@ -2,18 +2,15 @@
 // of every device include this file, so it includes no header of torch or CUDA.
 #pragma once
 
+#include "names.h"
+
 namespace fwp {
 
 // The numbers of rules follow this order. A test compares the list with fwp_fairseq/ops/call.py.
 #define FWP_RULES(EACH) EACH(sum) EACH(delta) EACH(gated) EACH(gated_delta)
 
-#define FWP_ENUMERATOR(name) name,
 enum class Rule : int { FWP_RULES(FWP_ENUMERATOR) };
-#undef FWP_ENUMERATOR
-
-#define FWP_NAME(name) #name,
 constexpr const char* rule_names[] = {FWP_RULES(FWP_NAME)};
-#undef FWP_NAME
 
 constexpr bool takes_beta(Rule rule) { return rule != Rule::sum; }
 constexpr bool takes_alpha(Rule rule) { return rule == Rule::gated_delta; }

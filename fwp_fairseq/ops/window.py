@@ -84,12 +84,8 @@ def _check(q, k, v, sums, u, bias, size: int, key_padding_mask, places) -> None:
     if size < 1:
         fail("read_window", "size", size, "1 or more")
     if length > positions:
-        fail(
-            "read_window",
-            "q",
-            f"of {length} positions",
-            f"at most the {positions} of {'k' if places is None else 'places'}",
-        )
+        holder = "k" if places is None else "places"
+        fail("read_window", "q", f"of {length} positions", f"at most the {positions} of {holder}")
     if sums is not None and sums.shape[1] > length:
         fail("read_window", "sums", f"of {sums.shape[1]} positions", f"at most the {length} of q")
     if key_padding_mask is not None:

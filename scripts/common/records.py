@@ -54,11 +54,16 @@ def _refuse_constant(name: str) -> None:
     raise ValueError(f"{name} is no number")
 
 
-def _record(text: str, where: str) -> dict:
+def parse(text: str, where: str, **options) -> object:
+    """Parses a line of JSON with the options of json.loads; raises ValueError, which names FILE:LINE, ``where``."""
     try:
-        record = json.loads(text, parse_constant=_refuse_constant)
+        return json.loads(text, **options)
     except ValueError as error:
         raise ValueError(f"{where}: not JSON: {error}") from None
+
+
+def _record(text: str, where: str) -> dict:
+    record = parse(text, where, parse_constant=_refuse_constant)
     if not isinstance(record, dict):
         raise ValueError(f"{where}: expected an object, found {type(record).__name__}")
     if not isinstance(record.get("table", ""), str):

@@ -5,8 +5,8 @@ import os
 from pathlib import Path
 
 from fwp_fairseq.cli.progress import parse
+from scripts.common import records
 from scripts.common.commands import DIRECTION
-from scripts.common.errors import RecipeError
 from scripts.common.runner.run import Run
 from scripts.common.runner.work import Work
 
@@ -25,14 +25,8 @@ def read_curve(run: Run) -> dict[int, dict]:
     """Maps updates to the validation at that point, of the session that came last to it."""
     path = run.path / "curve.jsonl"
     lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
-    points = {}
-    for number, line in enumerate(lines, 1):
-        try:
-            point = json.loads(line)
-        except ValueError as error:
-            raise RecipeError(f"{path}:{number}: not JSON: {error}; remove this line") from None
-        points[point["updates"]] = point
-    return points
+    points = (records.parse(line, f"{path}:{number}") for number, line in enumerate(lines, 1))
+    return {point["updates"]: point for point in points}
 
 
 def _cpu_seconds(pid: int) -> float:
