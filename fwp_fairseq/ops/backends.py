@@ -1,4 +1,4 @@
-"""The order in which backends of the update rules are tried, and why one cannot serve a call."""
+"""The backends of the update rules in the order in which they are tried, and why one cannot serve a call."""
 
 from contextlib import nullcontext
 

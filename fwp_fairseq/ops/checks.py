@@ -36,7 +36,8 @@ def _check_shape(operator: str, name: str, x: Tensor, sizes: dict[str, int], dim
 def check_shapes(operator: str, device: torch.device, sizes: dict[str, int], **tensors: tuple[Tensor, str]) -> None:
     """Raises ValueError unless each tensor is floating-point, has its dimensions and is on ``device``.
 
-    ``sizes`` has the size of each dimension by name; a tensor comes with the names of its own, such as ``"B S H"``.
+    ``sizes`` gives the size of each dimension by name; each tensor comes with the names of its dimensions, such as
+    ``"B S H"``.
     """
     for name, (x, dims) in tensors.items():
         check_tensor(operator, name, x, len(dims.split()), device)

@@ -1,8 +1,8 @@
 """The operators as matrix products in pure PyTorch, which are fast without compiled code, on any device.
 
 The positions are cut into chunks. The rows of Q, K and V are phi(q_t), phi(k_t) and v_t at the positions of a chunk;
-those of U are the vectors that the loop over time would write, and those of Y are the outputs before the division. W0
-and z0 are the state before the chunk. Then
+those of U are the vectors that a loop over time (:mod:`.reference`) would write, and those of Y are the outputs before
+they are normalised. W0 and z0 are the state before the chunk. Then
 
     Y = ((Q K^T) * M) U + decay * (Q W0)
     W = total W0 + (K * e)^T U
@@ -11,7 +11,7 @@ where W is the state after the chunk and M is the causal mask. The denominators 
 ones in place of U and z0 in place of W0. Under the rules with decay, the entries of M are the factors by which each
 write has decayed at each read. W0 has decayed by the factor ``decay`` at each position, and by ``total`` at the end of
 the chunk, where each write has decayed by ``e``. Without decay, all of these are 1. Under the gated rule, M and e also
-contain the beta of the write. The vectors to write are
+contain the beta of the write. At padding, M and e are 0. The vectors to write are
 
     sum, gated   U = V
     delta        U = (I + r * stril(K K^T))^-1 (beta V - r * (K W0))
@@ -117,7 +117,7 @@ class _Chunk:
         return self._between
 
     def old(self, W: Tensor, x: _Features) -> Tensor:
-        """Reads the state before the chunk with x, decayed up to each position."""
+        """Reads, with x, the state before the chunk, decayed up to each position."""
         decay = self.cumulative_decay()
         return x.read(W) if decay is None else decay * x.read(W)
 

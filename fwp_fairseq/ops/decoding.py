@@ -42,10 +42,11 @@ _FIRST_CAPACITY = 16
 
 
 def longest_block(d_dot: int, d_cached: int, d_value: int) -> int:
-    """Returns the largest number of positions at which a block costs less to read than the state, limited to 32 to 128.
+    """Returns the number of positions up to which reading a block costs less than reading the state, at least 32.
 
     A block has d_cached + d_value numbers per position, the state d_dot d_value numbers. If keys are cached and d_key =
-    d_value, the two are equal at d_dot / 2 positions. Beyond 128 positions, the products of features dominate the cost.
+    d_value, the two are equal at d_dot / 2 positions. The result is at most 128: beyond, the products of features
+    dominate the cost.
     """
     return min(max(d_dot * d_value // (d_cached + d_value), _SHORTEST_BLOCK), decoding_native.LONGEST_BLOCK)
 
@@ -60,16 +61,17 @@ class Cache:
     """Holds what was written so far. R rows (hypotheses) read from N rows of storage; a block has room for C positions.
 
     Attributes:
-        keys: (C, N, H, d_cached), normalised features. If features are wider than keys, and the map is homogeneous
-            (phi(c x) = c^n phi(x)), keys are stored instead, scaled so that phi of a stored key is normalised.
+        keys: (C, N, H, d_cached), features, divided by their sums if the site normalises them. If features are wider
+            than keys, never negative, and homogeneous (phi(c x) = c^n phi(x)), keys are stored instead, scaled so that
+            phi of a stored key is normalised.
         written: (C, N, H, d_value), the written vectors u_j.
-        dtype: that of the values before they were converted for the cache.
+        dtype: the dtype of the values before they were converted for the cache.
         strengths: (C, N, H), beta_j of the gated rule, alpha_j of the gated delta rule, else None.
         ancestors: (R, C) int32, the row in which each position of each hypothesis is stored; None for a shared source,
             for which that row is always ``rows[r]``.
         rows: (R,) int32, the row of the state or of the shared source that each hypothesis reads.
         count: the number of positions in the block.
-        W, z: the state of the earlier blocks, (N', H, d_dot, d_value) and (N', H, d_dot), or None.
+        W, z: the states of N' rows after the earlier blocks, (N', H, d_dot, d_value) and (N', H, d_dot), or None.
         projection: FAVOR+'s (d_key, m) matrix, else None.
     """
 
@@ -210,7 +212,7 @@ class Decoding:
 
     @property
     def divides_first(self) -> bool:
-        """Returns True if features are normalised before kernels get them (:data:`.fast_weights.SMALLEST_EPS`)."""
+        """Returns True if eps is so small (:data:`.fast_weights.SMALLEST_EPS`) that features are normalised first."""
         return self.normalize_features and self.eps < fast_weights.SMALLEST_EPS
 
     def _of_features(self) -> "Decoding":

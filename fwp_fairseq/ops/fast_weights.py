@@ -44,8 +44,9 @@ Derivatives: every backend has gradients, but ``native`` has no second derivativ
 support forward mode (``torch.autograd.forward_ad``) and the transforms of ``torch.func``; ``auto`` then chooses
 ``chunked``, and ``native`` raises an error.
 
-NaN and infinity at a padded key reach no output. Elsewhere they reach the outputs that depend on them. The matrix
-products of ``chunked`` may also carry them to other positions of the same batch row and head, but no further.
+NaN and infinity in the keys, values and gates of padding reach no output. Elsewhere they reach the outputs that depend
+on them. The matrix products of ``chunked`` may also carry them to other positions of the same batch row and head, but
+no further.
 """
 
 from collections.abc import Callable
@@ -193,8 +194,8 @@ def delta_rule(
     Args:
         beta: (B, S, H), write strength after the sigmoid; 0 writes nothing. If phi(k) has length 1, beta = 1 replaces
             the old value of the key, and above 1 the write overshoots: what remains of the old value changes its sign.
-            With shorter features, such as those divided by their sum, only a part is replaced. With features of length
-            1 or less, the old value is amplified only for beta above 2 or below 0.
+            With shorter features, such as those divided by their sum, only part of it is replaced. With features of
+            length 1 or less, the old value is amplified only for beta above 2 or below 0.
         options: see the top of this module.
     """
     return _call(

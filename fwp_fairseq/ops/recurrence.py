@@ -52,7 +52,7 @@ def recur(
         v: (B, L, H, d).
         beta: (B, L, H), write strengths after the sigmoid.
         key_padding_mask: (B, L), bool, True at padding.
-        R: (B, H, d, d), the matrix before the first position, transposed like W in :class:`FastWeights`; None for 0.
+        R: (B, H, d, d), the matrix before the first position, transposed like W in :class:`.FastWeights`; None for 0.
         y: (B, H, d), the output before the first position; None for 0.
         backend: auto, native, chunked or reference. The last two are the same PyTorch loop, because several positions
             cannot be computed at once.

@@ -7,11 +7,11 @@ Schlag, Irie and Schmidhuber 2021. Per head, with k = phi(k_s), q = phi(q_t):
     sum    W <- W + v k^T                    z <- z + k                    Eq. 17, 18
     delta  W <- W + beta (v - W k) k^T       z <- z + k                    Eq. 24
     gated  W <- (1 - beta) W + beta v k^T    z <- (1 - beta) z + beta k    Eq. 52 (Peng et al. 2021)
-    gated_delta  (W, z) <- alpha (W, z), then as delta; not normalised this is
+    gated_delta  (W, z) <- alpha (W, z), then as delta; without a division this is
            W <- alpha W (I - beta k k^T) + beta v k^T                      Yang, Kautz and Hatamizadeh 2025, Eq. 10
     read   y = W q
 
-When normalised, W q / (z.q + eps) replaces W q, and in the delta rules W k / (z.k + eps) replaces W k.
+If outputs are normalised, W q / (z.q + eps) replaces W q, and in the delta rules W k / (z.k + eps) replaces W k.
 
 Cost: O(S d_dot d_value) time per head and, under autograd, as much memory. It is meant for checking, not for training.
 """
@@ -65,8 +65,7 @@ def run(call: Call) -> tuple[Tensor, FastWeights | None]:
     """Computes the operator; see :mod:`.fast_weights` for shapes and :class:`.call.Call` for the inputs."""
     raw_k, raw_v, raw_gates = call.k, call.v, [x for x in (call.beta, call.alpha) if x is not None]
     if call.key_padding_mask is not None:
-        # The loop below skips padding anyway, but a NaN there would come back through the gradients, so padding is
-        # zeroed.
+        # The loop below skips padding anyway, but a NaN there would reach the gradients.
         pads = call.key_padding_mask[:, :, None]
         raw_k, raw_v = (x.masked_fill(pads[..., None], 0) for x in (raw_k, raw_v))
         raw_gates = [x.masked_fill(pads, 0) for x in raw_gates]

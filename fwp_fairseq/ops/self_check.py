@@ -35,8 +35,8 @@ def error(actual: list[Tensor], expected: list[Tensor]) -> float:
     return worst
 
 
-def both_passes(run: Callable[..., list[Tensor]], tensors: list[Tensor]) -> list[Tensor]:
-    """Computes results and the gradients of their sum with fixed weights."""
+def results_and_gradients(run: Callable[..., list[Tensor]], tensors: list[Tensor]) -> list[Tensor]:
+    """Computes results, and the gradients of a weighted sum of their entries, whose weights are fixed."""
     tensors = [x.detach().requires_grad_() for x in tensors]
     results = run(*tensors)
     generator = torch.Generator().manual_seed(3)
@@ -83,7 +83,7 @@ def _rule(rule: Rule, length: int, device: str, dtype: torch.dtype) -> float:
 
         return called
 
-    return error(both_passes(run("native"), _types(x, dtype)), both_passes(run("chunked"), x))
+    return error(results_and_gradients(run("native"), _types(x, dtype)), results_and_gradients(run("chunked"), x))
 
 
 def _decoding(rule: Rule, device: str, dtype: torch.dtype) -> float:
@@ -105,14 +105,14 @@ def _recurrence(run: Callable, gates: int, device: str) -> float:
     z, k, v = (x.repeat(1, 1, gates, 1) for x in (y[..., :D_KEY] for y in inputs("sum", 12, device)))
     beta = inputs("delta", 12, device)[3].repeat(1, 1, gates)
     x = [z, k.softmax(-1).bfloat16().double(), v, beta]
-    actual = both_passes(lambda *y: list(run(*y, backend="native")), [y.float() for y in x])
-    return error(actual, both_passes(lambda *y: list(run(*y, backend="chunked")), x))
+    actual = results_and_gradients(lambda *y: list(run(*y, backend="native")), [y.float() for y in x])
+    return error(actual, results_and_gradients(lambda *y: list(run(*y, backend="chunked")), x))
 
 
 def _row_function(run: Callable[[Tensor, float], Tensor], device: str) -> float:
     x = inputs("sum", 20, device)[0]
-    actual = both_passes(lambda y: [run(y, 1e-6)], [x.float()])
-    return error(actual, both_passes(lambda y: [run.in_pytorch(y, 1e-6)], [x]))
+    actual = results_and_gradients(lambda y: [run(y, 1e-6)], [x.float()])
+    return error(actual, results_and_gradients(lambda y: [run.in_pytorch(y, 1e-6)], [x]))
 
 
 def cases(device: str) -> Iterator[tuple[str, Case]]:
@@ -159,8 +159,8 @@ def main(device: str) -> int:
             return 1
     except RuntimeError as error:  # CUDA's errors have several lines, of which the first says what is wrong
         print(f"{type(error).__name__}: {error}".partition("\n")[0], flush=True)
-        full = isinstance(error, NotImplementedError | torch.OutOfMemoryError) or "out of memory" in str(error)
-        return _gpu_check.UNABLE if full else 1
+        unable = isinstance(error, NotImplementedError | torch.OutOfMemoryError) or "out of memory" in str(error)
+        return _gpu_check.UNABLE if unable else 1
     print(_gpu_check.PASSED, flush=True)
     return 0
 

@@ -42,8 +42,8 @@ def registered(cls: Any) -> Any:
 
 def zeros(shapes: S, rows: int, like: Tensor) -> S:
     """Returns a state of zeros for inputs like ``like`` (dtype and device); ``shapes`` is as in :func:`checked`."""
-    kind = state_type(like.dtype)
-    return type(shapes)(*(None if shape is None else like.new_zeros(rows, *shape, dtype=kind) for shape in shapes))
+    dtype = state_type(like.dtype)
+    return type(shapes)(*(None if shape is None else like.new_zeros(rows, *shape, dtype=dtype) for shape in shapes))
 
 
 def checked(state: Any, shapes: S, like: Tensor, masks: tuple[str, ...] = ()) -> S:

@@ -102,7 +102,7 @@ def _in_blocks(
     if not q.shape[1]:
         return torch.empty_like(q)
     if places is not None:
-        # Indices below 0 are refused, as by the kernel.
+        # index_select refuses indices below 0, as the kernel does; brackets would count them from the end.
         k, v = (x.squeeze(1).index_select(0, places.flatten()).unflatten(0, places.shape) for x in (k, v))
     length, kv = q.shape[1], torch.cat([k, v], -1).transpose(1, 2)
     # Queries are taken in blocks, each with the positions that any of its queries reads.
