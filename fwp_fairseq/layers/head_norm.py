@@ -13,7 +13,7 @@ class HeadNorm(nn.Module):
 
     The size of an output depends on the number of keys written; this norm removes the dependence without a normaliser
     z. Yang et al. 2024 ("Parallelizing Linear Transformers with the Delta Rule over Sequence Length") use it with the
-    delta rule in this way. It is computed in float32 or wider; the result has the dtype of y.
+    delta rule in this way. The norm is computed in float32 or wider; the result has the dtype of y.
     """
 
     def __init__(self, heads: int, d_value: int):

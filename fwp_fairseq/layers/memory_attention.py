@@ -95,7 +95,8 @@ class MemoryAttention(Projections):
         """Projects the outputs of heads, (B, T, H, d_value), to the result, in the layout and dtype of the input x."""
         if self.output_norm is not None:
             out = self.output_norm(out)
-        out = self.swap_layout(out).reshape(x.shape).to(x.dtype)  # features are float32 where x is half
+        # It has the dtype of the values, which `writes` or autocast may have made another than that of x.
+        out = self.swap_layout(out).reshape(x.shape).to(x.dtype)
         return self.out_proj(self.dropout_module(out))
 
     def weights(self, q: Tensor, k: Tensor, key_padding_mask: Tensor | None = None) -> Tensor | None:

@@ -60,7 +60,7 @@ class Projections(nn.Module):
             self.register_module(f"{name}_conv", conv)
         for projection in (self.k_proj, self.v_proj, self.q_proj):
             start(projection, partial(xavier, gain=self.gain))
-        start(self.out_proj, _without_bias)
+        start(self.out_proj, _xavier_with_zero_bias)
 
     def project(self, name: str, x: Tensor, pads: Tensor | None = None, history: History | None = None) -> Tensor:
         """Projects inputs x, in the caller's layout, to q, k or v, (B, L, H, d_key).
@@ -82,7 +82,7 @@ class Projections(nn.Module):
         return self.swap_layout(y.unflatten(-1, (self.num_heads, self.head_dim)))
 
     def swap_layout(self, x: Tensor) -> Tensor:
-        """Converts a tensor from the layout of the caller to (B, L, ...), or back. Here x already has it."""
+        """Converts a tensor from the layout of the caller to (B, L, ...), or back; here both are the same."""
         return x
 
     def checked_inputs(self, x: Tensor, source: Tensor | None, mask: Tensor | None) -> tuple[Tensor, Tensor]:
@@ -128,6 +128,6 @@ class Projections(nn.Module):
             raise ValueError(f"key_padding_mask is {actual}, expected torch.bool {shape}, True at padding, on {device}")
 
 
-def _without_bias(linear: nn.Linear) -> None:
+def _xavier_with_zero_bias(linear: nn.Linear) -> None:
     xavier(linear)
     nn.init.zeros_(linear.bias)

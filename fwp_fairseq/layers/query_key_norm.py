@@ -30,7 +30,7 @@ class QueryKeyNorm(nn.Module):
         d_key: width of a head.
         variance: mean square of an entry of queries and keys at initialisation.
 
-    It is computed in float32 or wider; the result has the dtype of x. Cost: a few passes over x.
+    The norm is computed in float32 or wider; the result has the dtype of x. Cost: a few passes over x.
     """
 
     def __init__(self, heads: int, d_key: int, variance: float):

@@ -24,7 +24,7 @@ class Features(nn.Module):
         options: the options of the site.
         d_key: width of queries and keys.
         heads: number of heads.
-        explicit: True to compute features always before the operator.
+        explicit: True to always compute features before the operator.
     """
 
     def __init__(self, options: Options, d_key: int, heads: int, *, explicit: bool = False):
@@ -71,5 +71,5 @@ class Features(nn.Module):
         return divide(phi, phi.sum(-1, keepdim=True) + EPS) if self.normalize_features else phi
 
     def products(self, q: Tensor, k: Tensor) -> Tensor:
-        """Computes phi(q).phi(k) for all pairs of queries and keys, (B, H, T, S), with phi(k) normalised."""
+        """Computes phi(q).phi(k) for all pairs of queries and keys, (B, H, T, S); :meth:`phi` normalises phi(k)."""
         return self.kernel_map(self.queries(q).transpose(1, 2)) @ self.phi(self.keys(k)).permute(0, 2, 3, 1)

@@ -17,9 +17,9 @@ class Matrix(Memory):
 
     The normaliser of the site determines whether features or outputs are divided, and by what.
 
-    State: ``FastWeights(W, z)``, with W (B, H, d_dot, d_key) and the accumulator z (B, H, d_dot), or None if outputs
-    are not normalised. With bidirectional passes, half of the heads go backwards; such a memory reads one complete
-    input and has no state.
+    State: ``FastWeights(W, z)``, with W (B, H, d_dot, d_key) and the accumulator z (B, H, d_dot), which is None if
+    outputs are not normalised. With bidirectional passes, half of the heads go backwards; such a memory reads one
+    complete input and has no state.
     """
 
     def __init__(self, options: Options, features: Features, sizes: Sizes):

@@ -1,4 +1,4 @@
-"""The base class of memories: what attention keeps of the positions that it has read."""
+"""The base class of memories: what attention keeps of the positions that it has processed."""
 
 from collections.abc import Iterator
 from typing import Any, ClassVar, NamedTuple, Protocol
@@ -14,7 +14,7 @@ from .decay import Decay
 from .features import Features
 from .start import small, start
 
-# Gates and other inputs of each position, apart from q, k and v, by name; (B, L, H) or (B, L, H, width).
+# The inputs of each position by name, (B, L, H) or (B, L, H, width): gates and, in fast nets, further parts.
 Parts = dict[str, Tensor]
 
 
@@ -107,11 +107,11 @@ class Memory(nn.Module):
         return {("feature_map",): {name for name in self.state_dict() if name.startswith("features.")}}
 
     def forward(self, method: str, *arguments: Any, **named: Any) -> Any:
-        """Runs the method with this name, after the hooks of the module. All callers outside this class use it."""
+        """Runs the method with this name, after the hooks of the module."""
         return getattr(self, method)(*arguments, **named)
 
     def start_beta(self) -> None:
-        """Initialises the projection of beta so that beta starts near 1/2, as in the paper's code."""
+        """Initialises the projection of beta as the paper's code does: beta starts near the middle of its range."""
         if self.beta_proj is not None:
             start(self.beta_proj, small)
 

@@ -170,8 +170,8 @@ class Window(Memory):
 
     def _state_of(self, positions: _Positions, W: Tensor | None) -> WindowState:
         k, v, absent, last = positions
-        kind, missing = state_type(k.dtype), max(self.size - k.shape[1], 0)
-        present = k.new_ones(k.shape[:2], dtype=kind) if absent is None else absent.logical_not().to(kind)
+        dtype, missing = state_type(k.dtype), max(self.size - k.shape[1], 0)
+        present = k.new_ones(k.shape[:2], dtype=dtype) if absent is None else absent.logical_not().to(dtype)
         if last is None:
             k, v = (F.pad(x[:, -self.size :], (0, 0, 0, 0, missing, 0)) for x in (k, v))
             present = F.pad(present[:, -self.size :], (missing, 0))
@@ -180,28 +180,28 @@ class Window(Memory):
             k, v = (ordered(x, last.clamp(min=0)).masked_fill(~there[..., None, None], 0) for x in (k, v))
             present = present.gather(1, last.clamp(min=0)) * there
         if W is None:
-            W = k.new_zeros(k.shape[0], *self.state_shapes().W, dtype=kind)
-        return WindowState(k.to(kind), v.to(kind), present, W)
+            W = k.new_zeros(k.shape[0], *self.state_shapes().W, dtype=dtype)
+        return WindowState(k.to(dtype), v.to(dtype), present, W)
 
     def read_window(self, q: Tensor, k: Tensor, v: Tensor, sums: Tensor | None, **options: Tensor | None) -> Tensor:
         """Calls :func:`fwp_fairseq.ops.window.read_window` in float32 or wider."""
-        kind = state_type(q.dtype)
-        tensors = (None if x is None else x.to(kind) for x in (q, k, v, sums, self.weight, self.bias))
+        dtype = state_type(q.dtype)
+        tensors = (None if x is None else x.to(dtype) for x in (q, k, v, sums, self.weight, self.bias))
         return operator.read_window(*tensors, size=self.size, backend=self.options.backend, **options)
 
     def weights(self, q: Tensor, k: Tensor, key_padding_mask: Tensor | None = None) -> Tensor:
         with without_autocast(q):
             gram = self.features.products(q, k)
-            kind, places = state_type(q.dtype), torch.arange(q.shape[1], device=q.device)[None]
+            dtype, places = state_type(q.dtype), torch.arange(q.shape[1], device=q.device)[None]
             hidden = torch.ones(gram.shape[-2:], dtype=torch.bool, device=q.device).triu(1)[None]
-            q = q.to(kind)
-            scores = (q / math.sqrt(q.shape[-1])).transpose(1, 2) @ k.permute(0, 2, 3, 1).to(kind)
+            q = q.to(dtype)
+            scores = (q / math.sqrt(q.shape[-1])).transpose(1, 2) @ k.permute(0, 2, 3, 1).to(dtype)
             if key_padding_mask is not None:
                 hidden = hidden | key_padding_mask[:, None]
                 places = key_padding_mask.logical_not().cumsum(1)
             is_far = places[:, :, None] - places[:, None] >= self.size
             e = operator.exponentials(scores, (hidden | is_far)[:, None])
-            gain = operator.gain(q, self.weight.to(kind), self.bias.to(kind))
+            gain = operator.gain(q, self.weight.to(dtype), self.bias.to(dtype))
             read = e + gain.transpose(1, 2) * gram.masked_fill((hidden | ~is_far)[:, None], 0)
             return read / read.sum(-1, keepdim=True)
 

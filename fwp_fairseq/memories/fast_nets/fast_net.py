@@ -145,15 +145,15 @@ class FastNet(Memory):
         return parts
 
     def attend(self, q, k, v, parts: Parts, *, key_padding_mask=None, state=None, return_state=False):
-        pads, dtype, kind = key_padding_mask, v.dtype, state_type(v.dtype)
+        pads, dtype, wide = key_padding_mask, v.dtype, state_type(v.dtype)
         parts = {"q": q, "k": k, "v": v} | parts
         if pads is not None:
             parts = {name: part.masked_fill(pads[:, :, None, None], 0) for name, part in parts.items()}
         with without_autocast(v):
-            parts = {name: part.to(kind) for name, part in parts.items()}
+            parts = {name: part.to(wide) for name, part in parts.items()}
             if self.feedback is not None:
                 state = self.empty_state(v.shape[0], v) if state is None else state
-                state = self.State(*(None if x is None else x.to(kind) for x in state))
+                state = self.State(*(None if x is None else x.to(wide) for x in state))
                 out, state = self._advance_with_feedback(pads, parts, state)
             else:
                 state = self.State(*[None] * len(self.State._fields)) if state is None else state

@@ -43,7 +43,7 @@ class Mlp(FastNet):
     where ``norm`` is a layer norm over d_key numbers with slow weights, W1 maps to 4 d_key hidden units, and W2 maps
     back. The delta rule writes every matrix with a separate key, value and beta; the site's k and beta belong to the
     first W1, and its v belongs to the first W2. The first W1 uses the site's feature map. Every other matrix has a map
-    of its own, of the same name; the option ``d_dot`` does not apply to W2, whose map has its default width.
+    of its own, of the same name; the option ``d_dot`` does not apply to W2, whose map has its natural width.
     """
 
     name, title = "mlp", "Delta MLP, blocks of two matrices"
