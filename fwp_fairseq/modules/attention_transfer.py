@@ -65,7 +65,7 @@ class AttentionTransfer:
             _refuse(attention)
 
     def parameters(self) -> Iterator[nn.Parameter]:
-        """Returns the parameters to train, which softmax attention lacks: feature maps, scales of q and k, windows."""
+        """Yields the parameters to train, which softmax attention lacks: feature maps, scales of q and k, windows."""
         for attention in self.attentions:
             for module in (attention.memory, attention.qk_norm):
                 if module is not None:
@@ -78,7 +78,7 @@ class AttentionTransfer:
         Args:
             pads: (B, T) for each site of the model, True at queries that are not compared.
 
-        Returns:
+        Yields:
             For each site, the distances of the queries (B, T) in each layer, with 0 at padding.
         """
         distances: dict[str, list[Tensor]] = {}

@@ -38,7 +38,7 @@ class FastWeightSiteAttention(FairseqAttention, MemoryAttention):
         site: ``encoder``, ``decoder`` or ``cross``.
         options: the options of this site, checked.
         source_dim: width of the input of keys and values; embed_dim by default.
-        dropout: dropout on the values that are read, because there are no attention weights to drop.
+        dropout: dropout on the values that are read, because the output is computed without attention weights.
         q_noise, qn_block_size: fairseq's quantisation noise on the projections.
 
     Attributes:

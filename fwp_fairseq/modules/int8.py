@@ -9,8 +9,8 @@ from torch import Tensor, nn
 from .large_linears import LargeLinear, replace_
 
 _LARGEST_INT8 = 127
-# PyTorch looks up __torch_function__ in every argument of an operator. Packed weights lack it, and the resulting
-# exception takes longer than a product with few rows; this value says that there is nothing to call.
+# PyTorch looks up __torch_function__ in every argument of an operator. Packed weights lack it, and the exception that
+# this raises takes longer than a product with few rows. With this value, the look-up finds that nothing can be called.
 torch.ScriptObject.__torch_function__ = torch._C._disabled_torch_function_impl
 # The bare operators, which skip PyTorch's search of all arguments for __torch_function__.
 _fixed = torch.ops.quantized.linear_with_input_q_dq_qweight_dq_output_fp32._op

@@ -42,7 +42,7 @@ def replace_(model: nn.Module, make: Callable[[nn.Linear], nn.Module]) -> list[s
     """Replaces linear layers with :data:`SMALLEST` or more weights by ``make(linear)``; returns their names."""
     modules = dict(model.named_modules())
     # Softmax attention of the encoder stays as it is: fairseq's module reads the weights in each call, which would
-    # unpack them. `SoftmaxSelfAttention`, which replaces that module, is treated alike.
+    # unpack them each time. `SoftmaxSelfAttention`, which replaces that module, is treated alike.
     softmax = [
         name for name, module in modules.items() if isinstance(module, MultiheadAttention | SoftmaxSelfAttention)
     ]

@@ -27,9 +27,9 @@ class Remembered(NamedTuple):
 
 def distance_sinusoids(length: int, width: int, like: Tensor) -> Tensor:
     """Computes r for the distances length - 1 to 0, (length, width): the sines of all frequencies, then the cosines."""
-    kind = state_type(like.dtype)
-    distance = torch.arange(length - 1, -1, -1, device=like.device, dtype=kind)
-    frequency = 10000 ** -(torch.arange(0, width, 2, device=like.device, dtype=kind) / width)
+    dtype = state_type(like.dtype)
+    distance = torch.arange(length - 1, -1, -1, device=like.device, dtype=dtype)
+    frequency = 10000 ** -(torch.arange(0, width, 2, device=like.device, dtype=dtype) / width)
     angle = distance.unsqueeze(1) * frequency
     return torch.cat([angle.sin(), angle.cos()], 1)[:, :width].to(like.dtype)
 
@@ -78,7 +78,7 @@ class RelativeAttention(FairseqAttention, nn.Module):
         self.position_dropout_module = FairseqDropout(position_dropout, module_name=self.__class__.__name__)
 
     def attend(self, call: AttentionCall) -> tuple[Tensor, None]:
-        """Answers a call; keys and values are projected from the query, and attention is always causal.
+        """Computes the results of a call; keys and values are projected from the query, and attention is always causal.
 
         The keys and values of the last mem_len positions are kept between decoding steps, including those that
         :meth:`remember` stored.

@@ -28,9 +28,9 @@ def self_angles(first: int, length: int, like: Tensor) -> Tensor:
     The angle of pair i at position t is t 10000^(-2 i / d) (Su et al. 2021, RoFormer, Eq. 34), where d is the last
     dimension of ``like``.
     """
-    pairs, kind = like.shape[-1] // 2, state_type(like.dtype)
-    position = torch.arange(first, first + length, device=like.device, dtype=kind)
-    angle = position[:, None] * 10000 ** -(torch.arange(pairs, device=like.device, dtype=kind) / pairs)
+    pairs, dtype = like.shape[-1] // 2, state_type(like.dtype)
+    position = torch.arange(first, first + length, device=like.device, dtype=dtype)
+    angle = position[:, None] * 10000 ** -(torch.arange(pairs, device=like.device, dtype=dtype) / pairs)
     return angle[:, None, None]
 
 
@@ -70,13 +70,13 @@ class CrossPositions(nn.Module):
 
     def source_angles(self, position: Tensor, like: Tensor) -> Tensor:
         """Computes the angles (..., 1, P) of positions (...) of the source."""
-        kind = state_type(like.dtype)
-        octaves = torch.arange(self.pairs, device=like.device, dtype=kind) / max(1, self.pairs - 1)
-        wavelength = _SHORTEST * (_LONGEST / _SHORTEST) ** octaves
-        return position.to(kind)[..., None, None] * (2 * math.pi / wavelength)
+        dtype = state_type(like.dtype)
+        exponent = torch.arange(self.pairs, device=like.device, dtype=dtype) / max(1, self.pairs - 1)
+        wavelength = _SHORTEST * (_LONGEST / _SHORTEST) ** exponent
+        return position.to(dtype)[..., None, None] * (2 * math.pi / wavelength)
 
     def target_angles(self, position: Tensor, like: Tensor) -> Tensor:
         """Computes the angles (..., 1, P) of positions (...) of the target."""
         source, target = self.lengths.to(state_type(like.dtype)).unbind()
-        ratio = (source / target).nan_to_num(1.0)  # 0 / 0, before the lengths are measured, is 1
+        ratio = (source / target).nan_to_num(1.0)  # before the lengths are measured, this is 0 / 0
         return self.source_angles(position * ratio, like)

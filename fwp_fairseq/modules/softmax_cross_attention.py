@@ -12,7 +12,7 @@ from .rotary import CrossPositions, rotated
 from .shared_source import SharedSource
 from .source_window import SourceWindow
 
-_STOCK = SiteOptions("softmax")
+_SOFTMAX = SiteOptions("softmax")
 
 
 class SoftmaxCrossAttention(FairseqAttention, MultiheadAttention):
@@ -37,7 +37,7 @@ class SoftmaxCrossAttention(FairseqAttention, MultiheadAttention):
             if there is none.
     """
 
-    def __init__(self, *args, options: SiteOptions = _STOCK, **kwargs):
+    def __init__(self, *args, options: SiteOptions = _SOFTMAX, **kwargs):
         super().__init__(*args, **kwargs)
         self.site, self.options, self.source_window = "cross", options, options.source_window
         self.positions = None if options.positions == "none" else CrossPositions(self.head_dim)
