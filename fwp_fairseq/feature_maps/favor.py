@@ -44,7 +44,7 @@ class Favor(RandomFeatures):
     Features are computed in log space in float32 or wider. No maximum is subtracted before exp: a maximum over the keys
     of a sequence would depend on future positions, and decoding step by step would give different results.
 
-    Training resamples R for each update; evaluation always uses the same R (:class:`RandomFeatures`).
+    By default, training resamples R for each update; evaluation always uses the same R (:class:`RandomFeatures`).
     """
 
     name = "favor"
@@ -55,7 +55,7 @@ class Favor(RandomFeatures):
 
     def __init__(self, d_key: int, m: int):
         super().__init__(d_key, m)
-        self.keep_directions()
+        self.register_directions()
 
     @property
     def directions_shape(self) -> tuple[int, ...]:

@@ -17,7 +17,7 @@ def check_whole(name: str, value: object) -> None:
 
 
 class FeatureMap(nn.Module):
-    """Maps the last dimension of a tensor, ``(..., d_key) -> (..., d_dot)``; the same function for queries and keys.
+    """Maps the last dimension of a tensor, ``(..., d_key) -> (..., d_dot)``.
 
     Half-precision inputs are converted to float32, with or without autocast, because products of two features would
     underflow in float16. A subclass sets ``name`` and defines the function in :meth:`features`. Its d_dot is
@@ -30,7 +30,8 @@ class FeatureMap(nn.Module):
         parameters_help: the parameter that sets the width (nu, m), with its help text; empty if there is one width.
         per_head: True if the map has parameters for every head, and is built with ``heads``.
         shared: True if queries and keys share one map, False if each has its own.
-        homogeneity: n if phi(c x) = c^n phi(x) for every c > 0, else None; decoding then keeps keys, not features.
+        homogeneity: n if phi(c x) = c^n phi(x) for every c > 0, else None. With n, decoding can cache keys instead of
+            features, and does so if features are wider and never negative.
         non_negative: True if no feature is below 0, as normalisers require.
         kernel: the name of the map in the compiled operators; None if they do not implement it.
 
@@ -50,7 +51,7 @@ class FeatureMap(nn.Module):
 
     def __init_subclass__(cls, **options: Any):
         super().__init_subclass__(**options)
-        # PyTorch shards and parametrizes modules with subclasses that add nothing and compute the same.
+        # To shard or parametrize a module, PyTorch makes a subclass that adds nothing and computes the same.
         if not any(name == "__init__" or not name.startswith("__") for name in vars(cls)):
             return
         for promise in ("homogeneity", "non_negative", "kernel"):
@@ -80,7 +81,7 @@ class FeatureMap(nn.Module):
         return None
 
     def forward(self, x: Tensor, whole: bool = True) -> Tensor:
-        """Computes phi(x), or only :meth:`project`; both are calls of the module, so that its hooks run."""
+        """Computes phi(x), or only :meth:`project` unless ``whole``. Callers call the module, so that its hooks run."""
         if x.shape[-1] != self.d_key:
             raise ValueError(
                 f"{self.name} feature map: last dimension of the input is {x.shape[-1]}, expected d_key = {self.d_key}"

@@ -14,8 +14,8 @@ class Hedgehog(LearnedMap):
     for queries and one for keys, as in their code. They add a bias to W x; here the biases of the projections that
     compute x have the same effect, as long as n is at most d_key.
 
-    W starts as the identity, as in their code. If n is larger, additional blocks of d_key rows start as random
-    orthogonal matrices, because features with equal rows would stay equal.
+    W starts as the identity, as in their code. If n is larger than d_key, further blocks of d_key rows start as random
+    orthogonal matrices, because features whose rows are equal would stay equal.
 
     Cost: that of W x. On the CPU, the operator computes the features from W x in cache; on CUDA, autograd keeps them.
     """

@@ -10,7 +10,7 @@ from .feature_map import FeatureMap
 
 
 class LearnedMap(FeatureMap):
-    """phi(x) = kernel_map(W_h x + b_h), W_h (n, d_key) and b_h (n,) of head h; most maps have no b.
+    """phi(x) = kernel_map(W_h x + b_h), with W_h (n, d_key) and b_h (n,) of head h; a map need not have b.
 
     Any n is possible. Cost: n d_key multiplications per head and position, in addition to those of ``kernel_map``.
 

@@ -13,8 +13,9 @@ class RandomFeatures(FeatureMap):
     """A map with two features for each of m random directions, which a subclass draws; d_dot = 2m.
 
     ``projection`` is drawn once, used in evaluation, and saved with the model in float32 (even after ``.half()``). In
-    training, :meth:`set_num_updates`, which fairseq calls before every update, resamples the directions from the saved
-    seed and the number of updates, so that all workers, a resumed run and recomputed activations use the same ones.
+    training, :meth:`set_num_updates`, which fairseq calls before every update, resamples the directions, unless
+    :attr:`redraws` is False. They depend only on the saved seed and the number of updates, so that all workers, a
+    resumed run and recomputed activations use the same ones.
 
     Attributes:
         redraws: False if training uses the directions of evaluation, to which the rest of the model then adapts.
@@ -27,8 +28,8 @@ class RandomFeatures(FeatureMap):
         super().__init__(d_key, self.width_for(d_key, m=m))
         self.m = m
 
-    def keep_directions(self) -> None:
-        """Draws the seed and the first directions; subclasses call this at the end of ``__init__``."""
+    def register_directions(self) -> None:
+        """Draws the seed and the first directions into buffers; subclasses call this at the end of ``__init__``."""
         self.register_buffer("seed", torch.randint(2**31, ()))
         self.register_buffer("projection", self._draw(0))
         self.register_buffer("training_projection", self.projection.clone(), persistent=False)

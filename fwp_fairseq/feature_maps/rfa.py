@@ -23,8 +23,8 @@ class Rfa(RandomFeatures):
     where the kernel is small. It makes no sense to divide such features by their sum, so normalisers that do this are
     refused. For a vector of zeros, which has no direction, y = 0.
 
-    Training resamples W_h for each update; evaluation always uses the same (:class:`RandomFeatures`). The paper's code
-    also resamples, from a fixed pool.
+    By default, training resamples W_h for each update; evaluation always uses the same (:class:`RandomFeatures`). The
+    paper's code also resamples, from a fixed pool.
 
     The features are computed before the operator, in float32 or wider. They take d_dot numbers per position in memory,
     and as many again for the backward pass. Cost: m d_key multiplications, m sines and m cosines.
@@ -40,7 +40,7 @@ class Rfa(RandomFeatures):
         super().__init__(d_key, m)
         self.heads = heads
         self.sigma = nn.Parameter(torch.ones(heads, d_key))
-        self.keep_directions()
+        self.register_directions()
 
     def reset_parameters(self) -> None:
         super().reset_parameters()
@@ -55,7 +55,7 @@ class Rfa(RandomFeatures):
 
     def features(self, x: Tensor) -> Tensor:
         largest = x.detach().abs().amax(-1, keepdim=True)
-        has_squares = (largest == 0) | ((largest > 1e-15) & (largest < 1e15))  # of others, they are 0 or infinite
+        has_squares = (largest == 0) | ((largest > 1e-15) & (largest < 1e15))  # others' squares are 0 or infinite
         x = x / largest.masked_fill(has_squares, 1)
         length = lengths(x)
         y = x / length.masked_fill(length == 0, 1) * self.sigma[:, None].to(x.dtype)
