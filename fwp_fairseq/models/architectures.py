@@ -16,9 +16,10 @@ def fill_defaults(args, **values) -> None:
 
 
 def fill_sites(args, sites: dict[str, str]) -> None:
-    """Sets the attention of each site of the model, unless a map for all sites or another kind was chosen.
+    """Sets the attention of each site of the model, unless the user chose a map for all sites or a kind for the site.
 
-    Flags for all sites, and a flag of the site that names no kind (``passes=one``), change single options of it.
+    Other flags for all sites, and a flag of the site that names no kind (``passes=one``), change single options of this
+    attention.
     """
     if hasattr(args, "fwp_feature_map"):
         return

@@ -23,7 +23,7 @@ from .flat_options import FwpTransformerConfig, nested
 from .lengths import measure_lengths_before_training
 from .site_builder import build_attention
 
-# The prefix of those arguments of a layer that are tensors of a state.
+# The prefix of a layer's arguments that are tensors of a state.
 _STATE = "state_"
 
 
@@ -170,6 +170,8 @@ def _of_each_row(encoder_out: dict[str, list[Tensor]], rows: Tensor) -> dict[str
 
 
 class FwpDecoder(TransformerDecoderBase):
+    """fairseq's decoder with our layers, which in decoding reads each source from a single copy."""
+
     layer_class = FwpDecoderLayer
 
     def __init__(self, cfg, *args, **kwargs):
@@ -193,7 +195,7 @@ class FwpDecoder(TransformerDecoderBase):
                 encoder_out = _of_each_row(encoder_out, rows[0].flatten())
             else:
                 states.set_source_rows(incremental_state, rows[0])
-        # Unless this is set, fairseq reads whether there is padding; if it is set, padding is always masked.
+        # If this is set, fairseq always masks padding; otherwise it reads from the device whether there is any.
         in_step = incremental_state is not None
         self.cross_self_attention = self._writes_source or (in_step and not may_be_read(prev_output_tokens))
         return super().extract_features(prev_output_tokens, encoder_out, incremental_state, *args, **kwargs)

@@ -52,7 +52,7 @@ class FwpLanguageModelDecoder(FwpDecoder):
         return x if features_only else self.output_layer(x), {"attn": [None]}
 
     def max_positions(self) -> int:
-        """Returns fairseq's limit, or practically none for a model without positions and softmax attention."""
+        """Returns fairseq's limit, or practically none if the model has neither positions nor softmax attention."""
         bounded = all(map(_carries, self.layers.children()))
         return _UNLIMITED if bounded and self.embed_positions is None else super().max_positions()
 
@@ -91,7 +91,7 @@ class FwpLanguageModelDecoder(FwpDecoder):
         """Reads a segment; returns features (B, T, C) and the state at its end."""
         x = self._embed(tokens).transpose(0, 1)
         padding = tokens.eq(self.padding_idx)
-        padding[:, 0] = False  # Softmax over nothing, in a row whose stream has ended, would be NaN.
+        padding[:, 0] = False  # in a row whose stream has ended, softmax over nothing would be NaN
         padding = padding if padding.any() else None
         behind = {}
         number_of = {layer: number for number, layer in enumerate(self.layers.children())}

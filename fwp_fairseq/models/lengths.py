@@ -10,7 +10,7 @@ from ..modules.rotary import CrossPositions
 
 
 def measure_lengths_before_training(model: nn.Module, task: Any) -> None:
-    """Lets the task of a model with such positions measure the training set before the first update.
+    """Lets the task measure the training set before the first update, if the model has rotary positions that need it.
 
     The whole set is measured, so that all processes get the same result for any order of batches. Lengths in a
     checkpoint are kept: a model that is trained further, even with other data, keeps its positions.
@@ -27,7 +27,7 @@ def measure_lengths_before_training(model: nn.Module, task: Any) -> None:
 
 
 def measure_lengths(model: nn.Module, task: Any) -> None:
-    """Sets unmeasured positions to the number of source and target tokens in the training set of ``task``.
+    """Stores the numbers of source and target tokens in the training set in the model's unmeasured rotary positions.
 
     Raises:
         ValueError: the training set does not provide the lengths of both sides.
