@@ -24,7 +24,7 @@ for function in ("_reconstruct", "scalar"):
 # fairseq before 0.9 wrote the meters of a training, which were in another module then.
 for meter in (meters.AverageMeter, meters.TimeMeter, meters.StopwatchMeter):
     checkpoint += [meter, (meter, f"fairseq.meters.{meter.__name__}")]
-# The first worker of a resumed multi-worker training sends the whole state, with its configuration, to the others.
+# When several workers resume a training, the first sends the whole state, with its configuration, to the others.
 workers = [dict, int, list, str, float, bool, collections.defaultdict, typing.Any]
 workers += [distributed_utils._TensorPlaceholder]
 workers += [omegaconf.DictConfig, omegaconf.ListConfig, omegaconf.base.ContainerMetadata, omegaconf.base.Metadata]

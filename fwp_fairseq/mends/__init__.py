@@ -25,9 +25,9 @@ _BUILT: set[type] = set()
 
 
 def around(owner, name: str, ours: bool = False) -> Callable:
-    """Decorates a function to replace ``owner.name``, which it receives as an additional first argument.
+    """Replaces ``owner.name`` by the decorated function, which receives the original as an additional first argument.
 
-    With ``ours``, the function that was replaced is called until this process has built a model of this plugin.
+    With ``ours``, the original is called until this process has built a model of this plugin.
     """
 
     def put(function: Callable) -> Callable:
@@ -44,7 +44,7 @@ def around(owner, name: str, ours: bool = False) -> Callable:
 
 
 def is_ours(model: type) -> bool:
-    """Tells whether a class of models is one of this plugin."""
+    """Returns True if a class of models is one of this plugin."""
     return model.__module__.startswith(f"{__package__.partition('.')[0]}.")
 
 
@@ -69,7 +69,7 @@ def read_states(change: Callable[[dict], dict]) -> Iterator[None]:
         yield
 
 
-# In this order: of two that are around the same function of fairseq, the later one is the outer one.
+# The order matters: if two files wrap the same function of fairseq, the later one is the outer one.
 for _file in (
     "literals", "saving", "loading", "archives", "layers_to_keep", "adaptive_softmax", "binarised_data",
     "text_encoding", "dictionaries", "long_lines", "resuming", "resumed_counters", "context_window", "data_position",

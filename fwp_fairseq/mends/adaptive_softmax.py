@@ -1,6 +1,6 @@
 """Opens checkpoints of decoders that share their embeddings and have an adaptive softmax.
 
-fairseq adds the weight of an output projection to them, which such a decoder lacks, and then refuses it.
+fairseq adds the weight of an output projection to them, which such a decoder lacks, and then refuses this weight.
 """
 
 from fairseq.models.transformer import TransformerDecoderBase

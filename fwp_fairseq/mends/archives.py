@@ -18,11 +18,11 @@ from . import around
 
 
 def _checked(archive: tarfile.TarFile, free: int) -> Iterator[tarfile.TarInfo]:
-    """Yields the files, folders and hard links, without foreign owner and mode; TarError for anything else.
+    """Yields the files, folders and hard links, with our owner and usual modes; raises TarError for anything else.
 
     tarfile.data_filter does almost the same, but Python 3.11.2 of Debian 12 does not have it. Symbolic links are
-    refused even where they stay inside, because by several of them others leave the folder. ``free``: bytes on the
-    disk.
+    refused even if each stays inside the folder, because several together can lead out of it. ``free``: bytes free on
+    the disk.
     """
     for member in archive:
         names = [member.name, member.linkname] if member.islnk() else [member.name]

@@ -49,7 +49,7 @@ def _check_files(path: str, mmap: bool) -> None:
         return
     for file in there:
         if not there[file]:
-            raise FileNotFoundError(f"{file} is missing, and the other file of the two is there; {_AGAIN}")
+            raise FileNotFoundError(f"{file} is missing, but the other file of the two is there; {_AGAIN}")
     with open(index, "rb") as file:
         head = file.read(_HEADER.size)
         if not mmap and head.startswith(_OLD_MAGIC):
@@ -76,7 +76,7 @@ def _check_files(path: str, mmap: bool) -> None:
 
 
 def _check_numbers(path: str, dataset, dictionary) -> None:
-    """Raises ValueError for a number that is no entry of the dictionary. fairseq has just read the file anyway."""
+    """Raises ValueError for a number that is no entry of the dictionary; cheap, because the file was just read."""
     numbers = np.frombuffer(dataset._bin_buffer, dtype=dataset._index.dtype)
     if not numbers.size:
         return

@@ -1,7 +1,7 @@
 """Resumes in the middle of an epoch at the right batch when --update-freq or the number of processes has changed.
 
 fairseq saves how many batches each process has seen, but not how many processes there were, and counts the updates that
-are left of an epoch as if each earlier one had had as many batches.
+are left of an epoch as if all earlier ones had had the present --update-freq.
 """
 
 import logging
@@ -33,7 +33,10 @@ def load_for_processes(load, self, state_dict):
 
 @around(GroupedIterator, "__init__", ours=True)
 def group_the_rest(initialize, self, iterable, chunk_size, skip_remainder_batch=False):
-    """Makes groups of the batches that are left of an epoch; the last may be smaller, or left out if not alone."""
+    """Makes groups of the batches that are left of an epoch.
+
+    The last group may be smaller. With ``skip_remainder_batch`` it is then left out, unless it is the only one.
+    """
     left = len(iterable) - iterable.n
     if skip_remainder_batch and left > chunk_size:
         left -= left % chunk_size

@@ -1,6 +1,7 @@
 """Saves digests of the dictionaries in checkpoints, and refuses to open one with other dictionaries.
 
-The parameters reveal only how many entries the dictionaries had; with others of this size, translations are nonsense.
+The parameters reveal only how many entries the dictionaries had; with others of the same size, translations are
+nonsense.
 """
 
 import hashlib

@@ -15,7 +15,7 @@ from . import around, is_ours
 
 
 def _filled(cfg: DictConfig, dataclass: type) -> DictConfig:
-    """``cfg``, with the values of the architecture that it names for the options that it does not set itself."""
+    """Returns ``cfg``, in which options that it does not set have the values of the architecture that it names."""
     values = {key: value for key, value in OmegaConf.to_container(cfg, resolve=True).items() if value != "???"}
     # For this plugin's options null is the default, which an architecture may change; for fairseq's it can be a value.
     absent = [name for name, value in values.items() if value is None and name.startswith("fwp_")]

@@ -1,4 +1,4 @@
-"""A model of some layers of another one (--encoder-layers-to-keep) is saved with the number of layers that it has.
+"""Saves a model that keeps only some layers of another (--encoder-layers-to-keep) with the number of layers it has.
 
 fairseq removes the option from the checkpoint, but leaves the original number of layers in it.
 """

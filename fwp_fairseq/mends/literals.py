@@ -1,6 +1,6 @@
 """Replaces the ``eval`` by which fairseq reads some options.
 
-fairseq parses lists and numbers in options with ``eval``.
+fairseq parses lists and numbers in options with ``eval``, which runs whatever code they contain.
 """
 
 import ast
@@ -48,7 +48,7 @@ def evaluate(text: str):
         raise ValueError(f"{shown!r}: expected numbers, text or lists of them ({error})") from None
 
 
-# In every module of fairseq that is loaded by now, the name ``eval`` means evaluate.
+# In every module of fairseq that has been loaded, the name ``eval`` means `evaluate`.
 for _name, _module in list(sys.modules.items()):
     if _name.startswith("fairseq.") and _module is not None:
         _module.eval = evaluate

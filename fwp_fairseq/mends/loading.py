@@ -30,7 +30,7 @@ def load_and_name(load, path, arg_overrides=None, *args, **kwargs):
     try:
         if old := [printable(name) for name in arg_overrides or () if is_old(name)]:
             raise ValueError(
-                f"--model-overrides {old[0]}: this option has gone; expected one for the whole site, such as "
+                f"--model-overrides {old[0]}: this option was removed; expected one for the whole site, such as "
                 "fwp_cross: 'softmax,source-window=8'"
             )
         with mock.patch.object(torch, "load", lambda file, *a, **k: read(file, partial(load_file, *a, **k))):
@@ -84,12 +84,12 @@ def _name(options: dict) -> str:
     return f"--arch {printable(architecture(options))}"
 
 
-# Of the optimizers that fairseq and torch have; each is as large as its parameter.
+# The entries of optimizer states, in fairseq and torch, that are as large as their parameter.
 _MOMENTS = {"exp_avg", "exp_avg_sq", "max_exp_avg_sq", "momentum_buffer"}
 
 
 def _is_like(value, default) -> bool:
-    """Tells whether an option of a torch optimizer has the type of its default."""
+    """Returns True if an option of a torch optimizer has the type of its default."""
     if default is None:
         return True
     if isinstance(default, bool) or isinstance(value, bool):

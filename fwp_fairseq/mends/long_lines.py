@@ -1,13 +1,13 @@
-"""Names every flag that a longer sentence needs; fairseq names the one that leaves it out.
+"""Names every flag that allows a sentence that is too long.
 
-fairseq names the flag that skips such sentences, but not the flag that allows them.
+fairseq names only the flag that skips such sentences.
 """
 
 from fairseq.tasks import FairseqTask
 
 from . import around, program
 
-# What a task may have, also as a flag.
+# The limits that a task may have, each of which is also a flag.
 _LIMITS = ("max_source_positions", "max_target_positions", "tokens_per_sample")
 
 

@@ -94,6 +94,6 @@ def load_and_step(load, cfg, trainer, **kwargs):
     # fairseq saves the end of an epoch before the schedule has seen the loss of its validation.
     ended = extra_state and not extra_state["train_iterator"].get("iterations_in_epoch")
     if ended and trainer.get_num_updates() and not cfg.reset_lr_scheduler:
-        trainer.lr_step(iterator.epoch - 1)  # without a loss a plateau's schedule sets the epoch
+        trainer.lr_step(iterator.epoch - 1)  # without a loss, the schedule for plateaus sets the epoch
         trainer.lr_step(iterator.epoch - 1, extra_state.get("val_loss"))
     return extra_state, iterator

@@ -65,14 +65,14 @@ def _finished(trainer, extra_state) -> str | None:
 @around(EpochBatchIterator, "_get_iterator_for_epoch", ours=True)
 def get_and_shuffle(get_iterator, self, epoch, shuffle, *args, **kwargs):
     """Shuffles the epochs after --curriculum N. fairseq shuffles all epochs of a session like its first one."""
-    if self.dataloader is not None:  # it is kept, together with what gives it the batches of each epoch
+    if self.dataloader is not None:  # the epochs of a session share it, with the sampler of its batches
         self.epoch_batch_sampler.shuffle = shuffle
     return get_iterator(self, epoch, shuffle, *args, **kwargs)
 
 
 @around(Trainer, "load_checkpoint", ours=True)
 def load_and_say(load, self, filename, reset_optimizer=False, *args, **kwargs):
-    """Warns where a training does not go on at its update, because its checkpoints lack the optimizer's state."""
+    """Warns if a training cannot continue at its last update, because its checkpoints lack the optimizer's state."""
     extra_state = load(self, filename, reset_optimizer, *args, **kwargs)
     if reset_optimizer:
         self._previous_training_time = 0  # that of another training, as its updates are

@@ -1,7 +1,7 @@
 """Names file and line of a text that is not UTF-8, leaves out a byte order mark, and writes UTF-8 in any locale.
 
-fairseq-preprocess, if it starts to read in the middle of a character, steps back to its beginning; from a byte that
-begins no character it steps back endlessly. fairseq prints in the encoding of the locale.
+If fairseq-preprocess starts to read in the middle of a character, it steps back to the beginning of the character; from
+a byte that begins no character, it steps back endlessly. fairseq prints in the encoding of the locale.
 """
 
 import io

@@ -61,7 +61,7 @@ class _Count:
         if self.unknown > _MANY_UNKNOWN * self.tokens:
             logger.warning(
                 f"{self.unknown} of {self.tokens} tokens of the sources are unknown to the model: was the text encoded "
-                "as that of the training?"
+                "like the training text?"
             )
         if self.cut:
             logger.warning(f"{self.cut} of {self.sentences} translations reached the limit of {self.limit}: cut there")

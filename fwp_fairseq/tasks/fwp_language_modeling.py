@@ -19,7 +19,7 @@ from .stream_iterator import StreamIterator
 from .streams import Streams, Text, cut
 
 StateChoice = ChoiceEnum(["carried", "reset"])
-# No stream has as many batches as 2 to this power.
+# No stream has 2 to this power batches.
 _MOST_DOUBLINGS = 30
 
 
@@ -30,7 +30,7 @@ class FwpLanguageModelingConfig(FairseqDataclass):
     data: Optional[str] = field(default=None, metadata={"help": "folder of binarised text"})
     tokens_per_sample: int = field(
         default=1024,
-        metadata={"help": "tokens of a segment: softmax sites do not look beyond, and positions begin anew"},
+        metadata={"help": "tokens of a segment; softmax sites do not look beyond it, and positions start anew in each"},
     )
     max_target_positions: Optional[int] = field(
         default=None, metadata={"help": "learned positions (default: --tokens-per-sample)"}
@@ -39,15 +39,15 @@ class FwpLanguageModelingConfig(FairseqDataclass):
     fwp_state: StateChoice = field(
         default="carried",
         metadata={
-            "help": "what a segment begins with: the fast weights (or Transformer-XL's memory) after the one before "
-            "it in its stream, or, with reset, none, in the same batches"
+            "help": "the state with which a segment begins; carried: the fast weights (or Transformer-XL's memory) "
+            "after the previous segment of its stream; reset: an empty state, with the same batches"
         },
     )
     fwp_carry_doubling: int = field(
         default=0,
         metadata={
-            "help": "N > 0: a training begins with states that are carried nowhere, and every N updates they are "
-            "carried over twice as many batches before a stream begins anew; validation always carries them to its end"
+            "help": "N > 0: training first empties the states after every batch; every N updates, it doubles the "
+            "number of batches over which they are carried; validation always carries them through a whole stream"
         },
     )
     add_bos_token: bool = False
@@ -75,7 +75,7 @@ class FwpLanguageModelingTask(LanguageModelingTask):
             )
         if args.add_bos_token:
             raise ValueError(
-                "add_bos_token: true contradicts fwp_language_modeling, whose segments go on from each other"
+                "add_bos_token: true contradicts fwp_language_modeling, whose segments continue each other"
             )
         return super().setup_task(args, **kwargs)
 
@@ -128,8 +128,8 @@ class FwpLanguageModelingTask(LanguageModelingTask):
                 f"{length} tokens (--tokens-per-sample) are more; drop it or lower one"
             )
         rows = max_sentences * num_shards
-        # As in fairseq one iterator serves all epochs, and the processes that load its data stay, unless each epoch has
-        # a text of its own.
+        # As in fairseq, one iterator and the processes that load its data serve all epochs, unless each epoch has
+        # another text.
         kept, key = {} if disable_iterator_cache else self.dataset_to_epoch_iter, (text, rows, shard_id)
         if key not in kept:
             kept[key] = StreamIterator(

@@ -47,11 +47,11 @@ class StreamIterator(EpochBatchIterator):
         self.state, self._restored = CarriedState(self._restored or {}), None
         state = self.state
 
-        def hand_down(batch: dict) -> dict:
+        def with_state(batch: dict) -> dict:
             batch["net_input"]["segment"].state = state
             return batch
 
-        return CountingIterator(map(hand_down, batches), start=offset, total=len(batches))
+        return CountingIterator(map(with_state, batches), start=offset, total=len(batches))
 
     def before_saving(self, group) -> None:
         """Gathers the fast weights of all processes; each process calls this before one writes a checkpoint."""

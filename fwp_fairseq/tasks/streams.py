@@ -83,7 +83,7 @@ class Streams(FairseqDataset):
         return {"id": index, "source": before, "target": target, "offset": offset}
 
     def collater(self, samples: list[dict]) -> dict:
-        """Returns a batch as fairseq's language models take it; ``net_input`` also says how to read it."""
+        """Returns a batch for fairseq's language models; the ``segment`` in ``net_input`` says how to read it."""
         pad = self.dictionary.pad()
 
         def merge(key: str) -> Tensor:

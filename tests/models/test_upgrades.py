@@ -68,7 +68,7 @@ def test_fairseq_reads_them_and_refuses_old_names_in_overrides(tmp_path):
     assert loaded["cfg"]["model"]["fwp_encoder"] == "delta,passes=both-ways"
     assert loaded["cfg"]["model"]["fwp_cross"] == "softmax,source_window=3"
     with pytest.raises(
-        RuntimeError, match=r"fwp_cross_source_window: this option has gone; expected .* fwp_cross: 'soft"
+        RuntimeError, match=r"fwp_cross_source_window: this option was removed; expected .* fwp_cross: 'soft"
     ):
         checkpoint_utils.load_checkpoint_to_cpu(str(tmp_path / "old.pt"), {"fwp_cross_source_window": 3})
 
