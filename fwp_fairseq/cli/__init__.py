@@ -29,7 +29,7 @@ COMMANDS = {
 }
 
 
-# What commands need that is not installed with the package, as pip is told of it.
+# Modules that some commands need and that are not installed with the package, each with the name for pip install.
 _FURTHER = {name: name for name in ("sentencepiece", "sacremoses", "icu4py")} | {"sacrebleu": "'sacrebleu>=2.3'"}
 
 
@@ -67,24 +67,25 @@ def _run(name: str, arguments: list[str]) -> int:
 
 
 def _stop(*_) -> None:
-    raise KeyboardInterrupt  # not by SIGINT, which a shell makes processes in the background ignore
+    raise KeyboardInterrupt  # sending SIGINT would not do: in a shell, processes in the background ignore it
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Runs one subcommand; returns 0, 1 when the operation failed, 2 when the call makes no sense."""
+    """Runs one subcommand; returns 0, 1 if the operation failed, 2 if the call makes no sense, 130 if interrupted."""
     name, *arguments = (sys.argv[1:] if argv is None else list(argv)) or ["--help"]
     if argv is None:  # this is the process of the command, not a call from another program
         for number in (signal.SIGTERM, signal.SIGHUP):
             if signal.getsignal(number) is not signal.SIG_IGN:
                 signal.signal(number, _stop)
-        # What a shell or a service has closed: nothing is read, nothing is said, but a result must not be lost.
+        # A shell or a service may have closed a stream. Then nothing is read, or no message is printed; but without
+        # standard output the result would be lost, so this is an error.
         sys.stdin = sys.stdin or open(os.devnull)  # noqa: SIM115
         sys.stderr = sys.stderr or open(os.devnull, "w")  # noqa: SIM115
         if sys.stdout is None:
             print("fwp: error: standard output is closed", file=sys.stderr)
             return 1
     try:
-        with named("standard output"):  # what writes into a file names that
+        with named("standard output"):  # errors about other files already have a name
             status = _run(name, arguments)
             sys.stdout.flush()
         return status

@@ -66,7 +66,7 @@ def flag_name(action: argparse.Action) -> str:
 
 
 def joined(values, separator: str = "/") -> str:
-    """Returns one value if all agree, else all of them."""
+    """Returns the text of the value if all agree, else the texts of all, joined by ``separator``."""
     texts = [str(value) for value in values]
     return texts[0] if len(set(texts)) == 1 else separator.join(texts)
 

@@ -137,7 +137,7 @@ def average(paths: list[Path]) -> dict:
         for name, tensor in state["model"].items():
             if not _is_constant(name, tensor):
                 sums[name] = sums[name] + tensor if name in sums else tensor.double()
-    means: dict[tuple, torch.Tensor] = {}  # by their places, so that shared parameters stay one
+    means: dict[tuple, torch.Tensor] = {}  # by their places in memory, so that shared parameters stay shared
     for name, total in sums.items():
         tensor = state["model"][name]
         place = tensor.data_ptr(), tensor.shape

@@ -52,7 +52,7 @@ def begun_in(out: Path) -> Begun | None:
 
 def refuse_other_training(out: Path, begun: Begun | None, prepared: Prepared, beginning: Beginning | None) -> None:
     """Refuses an --out whose training has other data or began from another checkpoint, before texts are prepared."""
-    if out != prepared.folder and Prepared(prepared.corpus, out).is_made:  # whose dictionaries `fwp translate` finds
+    if out != prepared.folder and Prepared(prepared.corpus, out).is_made:  # `fwp translate` would take its dictionaries
         raise UsageError(f"--out {out} holds prepared texts of its own; expected no --data, or another --out")
     if begun is None:
         return

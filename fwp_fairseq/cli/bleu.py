@@ -16,10 +16,10 @@ To get the tokenised BLEU of multi-bleu.perl and fairseq-score, compare tokens b
 references: --lines H --references TOKENS --tokenize none --smooth-method none --force
 
 Several systems are compared with one of sacreBLEU's paired tests, with the first system as the baseline. The p-value is
-(c + 1) / (n + 1), if the scores of c of n random samples differ at least as much as those of the systems. * marks
-p-values below 0.05. The bootstrap subtracts the mean of all samples from each difference. If only few sentences differ,
-many samples are equal, and a sample that ties with the systems may fall just below them by the error of this mean; such
-samples count too.
+(c + 1) / (n + 1), where c is the number of samples, among n random ones, whose scores differ at least as much as those
+of the systems. * marks p-values below 0.05. The bootstrap subtracts the mean of all samples from each difference. If
+only a few sentences differ, many samples are equal, and the error of this mean can put samples that tie with the
+systems just below them; such samples count too.
 """
 
 import argparse
@@ -119,7 +119,7 @@ def _compare(args, systems: dict[str, list[str]], references: list[str]) -> None
 
 
 def _check(args) -> None:
-    """Refuses numbers that sacreBLEU does not look at."""
+    """Refuses numbers that are out of range, which sacreBLEU does not check."""
     refuse_outside(args, 0, "--width", most=100)
     refuse_outside(args, 0, "--chrf-word-order", "--chrf-beta", "--paired-jobs")
     refuse_outside(args, 1, "--chrf-char-order", "--paired-bs-n", "--paired-ar-n")

@@ -20,7 +20,7 @@ _SCRIPTS = {
     _UNSPACED: (("char", None, None),),
     _HAN: (("zh", None, None),),
 }
-_LEAST = 0.1  # of the letters; other scripts have names and quotations in it
+_LEAST = 0.1  # of the letters; fewer can be names and quotations in a text of another script
 
 
 def add_argument(parser) -> None:
@@ -41,10 +41,10 @@ def writes_spaces(references: Iterable[str]) -> bool:
 
 
 def tokenizer_of(references: Iterable[str]) -> str:
-    """Returns the name of sacreBLEU's tokenizer for the script of the references, which names the language.
+    """Returns the name of sacreBLEU's tokenizer for the script of the references.
 
     zh for Chinese; ja-mecab and ko-mecab for Japanese and Korean, or char, with a message, where their package is not
-    installed; char for other scripts without spaces between words; 13a else.
+    installed; char for other scripts without spaces between words; 13a for all others.
     """
     text = "".join(references)
     for script, tokenizers in _SCRIPTS.items():
@@ -54,7 +54,7 @@ def tokenizer_of(references: Iterable[str]) -> str:
             if module is None or importlib.util.find_spec(module):
                 return name
             print(
-                f"BLEU is computed of characters: {name} needs another package (pip install 'sacrebleu[{extra}]')",
+                f"BLEU is computed over characters: {name} needs another package (pip install 'sacrebleu[{extra}]')",
                 file=sys.stderr,
             )
     return "13a"

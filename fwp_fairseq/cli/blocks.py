@@ -9,7 +9,7 @@ from ..files import named
 from ..text import decoded
 from .errors import CommandError
 
-_LINES, _BYTES = 2000, 2**20  # of a block, which ends with the line that reaches either
+_LINES, _BYTES = 2000, 2**20  # a block ends with the line that reaches either number
 _PAUSE, _PATIENCE = 0.05, 0.2  # seconds: between two lines of a block, and from its first line to its last
 _CHUNK = 2**16
 

@@ -34,7 +34,7 @@ def load(path: Path, mmap: bool = False) -> dict:
     if not path.is_file():
         raise CommandError(f"{path}: no such checkpoint")
     try:
-        mmap = mmap and zipfile.is_zipfile(path)  # not of a torch before 1.6
+        mmap = mmap and zipfile.is_zipfile(path)  # files written by a torch before 1.6 are no archives
         return read(path, partial(torch.load, map_location="cpu", weights_only=True, mmap=mmap))
     except ValueError as error:
         raise CommandError(f"{path}: {printable(error)}") from None
@@ -54,9 +54,9 @@ def load_last(folder: Path) -> dict | None:
 def load_model(path: Path, find_data: Callable[[dict], Path]):
     """Returns the translation model of a checkpoint, its task, and the folder of its dictionaries.
 
-    :mod:`..mends.loading` checks the file while fairseq reads it.
-    ``find_data`` is called with the options of the task, and returns that folder. Raises
-    CommandError if the checkpoint cannot be loaded, holds NaN, or is one of a language model.
+    :mod:`..mends.loading` checks the file while fairseq reads it. ``find_data`` is called with the options of the task,
+    and returns that folder. Raises CommandError if the checkpoint cannot be loaded, holds NaN or infinity, or is one of
+    a language model.
     """
     from fairseq import checkpoint_utils
     from fairseq.dataclass.utils import overwrite_args_by_name
@@ -73,8 +73,8 @@ def load_model(path: Path, find_data: Callable[[dict], Path]):
         name = architecture(section(state, "model"))
         if name not in ARCH_MODEL_REGISTRY and name not in MODEL_DATACLASS_REGISTRY:
             raise ValueError(
-                f"architecture {printable(name)}: expected one of fairseq or of this plugin; fairseq-interactive knows "
-                "others by their --user-dir"
+                f"architecture {printable(name)}: expected one of fairseq or of this plugin; fairseq-interactive finds "
+                "others with --user-dir"
             )
         refuse_not_finite(path, state["model"])
         (model,), _, task = checkpoint_utils.load_model_ensemble_and_task([str(path)], state=state)

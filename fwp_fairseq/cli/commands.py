@@ -52,11 +52,12 @@ def logged(log: Path, *words: object) -> None:
 
 
 def tool(name: str, *words: object) -> list[object]:
-    """Returns a command of fairseq's."""
+    """Returns the words that call one of fairseq's tools."""
     return [sys.executable, "-m", f"fairseq_cli.{name}", *words]
 
 
 def fwp(*words: object) -> list[object]:
+    """Returns the words that call a command of ``fwp``."""
     return [sys.executable, "-m", "fwp_fairseq", *words]
 
 

@@ -13,7 +13,7 @@ from .training import Training
 
 
 def translate_test_set(args, corpus: Corpus, training: Training) -> None:
-    """Translates the test set."""
+    """Writes the test set and its translations into the folder of the training."""
     source, _ = corpus.write_test_set(training.folder, None if args.finetune_from else "NFC")
     cpu = ["--cpu"] if args.cpu else []
     path = training.translations(args.target)

@@ -14,16 +14,16 @@ from .paragraphs import count_words, filled, joined, read_lines
 from .pieces import encoded, learn_exact
 
 PARTS = ("train", "valid", "test")
-_NAMES = 12  # of a folder, named where files are missing
-LARGE = 3_000_000  # words, from which on a tiny model is too small
+_NAMES = 12  # how many names of files an error lists at most
+LARGE = 3_000_000  # words; for so many or more, a tiny model is too small
 
 Pair = tuple[str, str]
 
 
 def _passages(pairs: Iterable[Pair], words: int) -> list[Pair]:
-    """Joins consecutive pairs, up to an empty one, while the sources have at most so many words together.
+    """Joins consecutive pairs into passages whose sources have at most ``words`` words.
 
-    A longer pair stays alone.
+    An empty pair ends a passage. A longer pair stays alone.
     """
     documents = groupby(pairs, lambda pair: any(text.strip() for text in pair))
     return [
@@ -38,9 +38,9 @@ def _passages(pairs: Iterable[Pair], words: int) -> list[Pair]:
 class Corpus:
     """``train``, ``valid`` and ``test`` in a folder, each with the endings of both languages.
 
-    Each file may be compressed, with .gz at its end. With ``passage``, lines become passages of so many words of the
-    source (:func:`_passages`). Raises CommandError for files that are missing, empty or not UTF-8, and for parts whose
-    sides differ in length.
+    Each file may be compressed, with .gz at the end of its name. With ``passage``, lines become passages of at most so
+    many words of the source (:func:`_passages`). Raises CommandError for files that are missing, empty or not UTF-8,
+    and for parts whose sides differ in length.
     """
 
     folder: Path
@@ -83,7 +83,7 @@ class Corpus:
                     f"{self._path(part, language)} ({len(side):,})"
                     for language, side in zip(self.languages, sides, strict=True)
                 )
-                raise CommandError(f"lines of {counts}: expected as many, and at least one")
+                raise CommandError(f"lines of {counts}: expected equal numbers, of at least one")
             pairs = list(zip(*sides, strict=True))
             if self.passage is not None:
                 pairs = _passages(pairs, self.passage)
@@ -99,7 +99,7 @@ class Corpus:
 
     @cached_property
     def words(self) -> int:
-        """Words of the target language to train on."""
+        """The number of words of the target language to train on."""
         return sum(count_words(target) for _, target in self.pairs["train"])
 
     @property
@@ -110,9 +110,10 @@ class Corpus:
         return max(fitting, len(characters) + 2000)
 
     def write_test_set(self, out: Path, form: str | None = None) -> tuple[Path, Path]:
-        """Writes ``test``, its passages if lines are joined, into ``out``, and returns the files.
+        """Writes the two sides of ``test``, with lines joined into passages if requested, and returns the files.
 
-        ``form`` is the form of Unicode of the references: NFC if they are compared with translations of own pieces.
+        ``form`` is the Unicode form of the references: NFC if the model's pieces were learned here, since these write
+        NFC.
         """
         names = zip(("sources", "references"), self.languages, strict=True)
         files = tuple(out / f"{name}.{language}" for name, language in names)

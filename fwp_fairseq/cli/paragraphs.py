@@ -16,7 +16,7 @@ from ..text import about_mark, decoded
 from .errors import CommandError
 
 Part = TypeVar("Part")
-_UNDECIDED = 2  # sentences at the end of a text of which more may follow: their ends depend on it
+_UNDECIDED = 2  # sentences at the end of an incomplete text, whose ends may depend on what follows
 # Spaces that end a clause or a sentence where Unicode's rules see none: in Thai, Lao and Tibetan, which have no full
 # stop, and behind the question mark of Greek, which looks like a semicolon.
 _CLAUSE = re.compile(r"(?<=[\u0e00-\u0fff])\s+(?=[\u0e00-\u0fff])|(?<=[\u0370-\u03ff\u1f00-\u1fff][;\u037e])\s+")
@@ -32,7 +32,10 @@ def add_passage(parser: argparse.ArgumentParser, text: str) -> None:
 
 
 def lines_of(text: bytes, source: object) -> list[str]:
-    """Returns the lines of UTF-8 without a byte order mark, which would be a word; CommandError names any other one."""
+    """Returns the lines of UTF-8 text, without a byte order mark, which would be a word.
+
+    Raises CommandError, which names the line, for text that is not UTF-8.
+    """
     lines = text.removesuffix(b"\n").split(b"\n") if text else []
     try:
         return [decoded(line, source, number).rstrip("\r") for number, line in enumerate(lines, 1)]
@@ -78,7 +81,7 @@ def joined(texts: Iterable[str]) -> str:
 
 
 def _sentences(text: str) -> list[str]:
-    """Divides a text at the ends of sentences by Unicode's rules (UAX 29), and at those that these do not know."""
+    """Divides a text at the ends of sentences by Unicode's rules (UAX 29), and at others that these miss."""
     from icu4py.breakers import SentenceBreaker
 
     sentences, opening = [], ""
@@ -123,7 +126,7 @@ class Passages:
     """
 
     def __init__(self, words: int):
-        self._words, self._text = words, ""  # what has come of a paragraph and is in no passage yet
+        self._words, self._text = words, ""  # the part of a paragraph that is in no passage yet
 
     def take(self, lines: Iterable[str]) -> Iterator[tuple[str, bool]]:
         """Yields the passages that are complete with these lines, each with True if it is the last of its paragraph."""

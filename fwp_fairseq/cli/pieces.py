@@ -21,7 +21,7 @@ def _composition() -> Iterator[tuple[str, str]]:
 
 
 def learn_exact(sentences: Iterable[str], vocabulary: int, **more) -> bytes:
-    """Does as :func:`learn`, for a model that gives back the text in NFC, and a space for other white space.
+    """Learns a model like :func:`learn`, whose pieces give back the text in NFC, with spaces for other white space.
 
     SentencePiece's own rules (NFKC) replace full-width punctuation, the Thai letter am, ellipses, fractions and others
     in sources and targets, so that a translation could not contain them.
@@ -45,7 +45,7 @@ def encoded(pieces, line: str) -> str:
 
 
 def learn(sentences: Iterable[str], vocabulary: int, coverage: float = 1.0, threads: int = 1, **more) -> bytes:
-    """Returns a model of so many pieces.
+    """Learns a model of ``vocabulary`` pieces.
 
     ``coverage`` is the share of the text's characters that pieces cover; ``more`` are options of SentencePiece.
     """

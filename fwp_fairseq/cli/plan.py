@@ -1,4 +1,4 @@
-"""What `fwp train` plans: its trainings, with their settings and the time that they take, which it says."""
+"""Plans the trainings of `fwp train`, and says which settings they have and how long they take."""
 
 import shlex
 from datetime import datetime, timedelta
@@ -17,14 +17,14 @@ from .prepared import Prepared
 from .recipe import NO_SINUSOIDS, SETTINGS, Recipe, unfitting
 from .training import Training, left_of, lengths_of
 
-_FEW_UPDATES = 50  # whose time need not be known before
+_FEW_UPDATES = 50  # up to so many updates, their time is not measured beforehand
 ATTENTION = [f"--fwp-{hyphens(name)}" for name in (*OPTIONS, *SITES)]
 
 
 def planned_trainings(
     args, prepared: Prepared, out: Path, beginning: Beginning | None, begun: Begun | None
 ) -> list[Training]:
-    """Says what is trained and why, and returns the trainings, first the one that is asked for."""
+    """Says what is trained and why, and returns the trainings: that of the model, then that of the baseline, if any."""
     import torch
 
     from .training_flags import training_flags
@@ -90,7 +90,7 @@ def planned_trainings(
 
 
 def _learned_positions(beginning: Beginning) -> dict[str, str]:
-    """Returns the limits of the checkpoint for the sides whose positions are parameters, as many as the limit."""
+    """Returns the checkpoint's limits for the sides with learned positions, which have as many parameters."""
     task, model = beginning.task, beginning.model
     sides = {"source": "encoder", "target": "decoder"}
     return {
@@ -101,7 +101,7 @@ def _learned_positions(beginning: Beginning) -> dict[str, str]:
 
 
 def expected_time(seconds: float, updates: int, left: list[int], now: datetime) -> str:
-    """Says how long trainings of so many updates take, and when those that are left of each will have been made."""
+    """Says how long trainings of so many updates take, and when those that are ``left`` of each will be done."""
     time = f"about {duration(updates * seconds)}, {seconds:.2f} s an update, of each training"
     if len(left) > 1:
         time += f"; {duration(len(left) * updates * seconds)} of both"
@@ -139,7 +139,7 @@ def _say_plan(args, prepared: Prepared, recipe: Recipe, lengths, model: list[str
         if not fitting:
             raise CommandError(
                 f"all {len(sizes)} lines {use} ({part}) have more than {positions} tokens, the shortest {min(sizes)}; "
-                f"{flags}, with N of {max(sizes)} or more, take them in"
+                f"{flags}, with N of {max(sizes)} or more, keep them"
             )
         if max(fitting) > lengths.max_tokens:
             raise CommandError(
@@ -149,5 +149,5 @@ def _say_plan(args, prepared: Prepared, recipe: Recipe, lengths, model: list[str
         if left_out := len(sizes) - len(fitting):
             say(
                 f"  left out: {left_out:,} of {len(sizes):,} lines {use}, with more than {positions} tokens; "
-                f"shorter ones, or {flags}, take them in"
+                f"to keep them, shorten them or add {flags}"
             )

@@ -64,7 +64,7 @@ class Prepared:
     def _binarise(self, theirs: Vocabulary | None) -> None:
         source, target = self.corpus.languages
         log = self.folder / "preprocess.log"
-        if log.exists():  # a call that was stopped here; fairseq refuses dictionaries that are there
+        if log.exists():  # an earlier call was stopped here, and fairseq does not overwrite its dictionaries
             for language in self.corpus.languages:
                 (self.folder / f"dict.{language}.txt").unlink(missing_ok=True)
         dictionaries = ["--joined-dictionary"]
@@ -125,7 +125,7 @@ class Prepared:
         return len((self.folder / f"dict.{self.corpus.languages[1]}.txt").read_text(encoding="utf-8").splitlines())
 
     def sides(self, part: str) -> list[list[int]]:
-        """Returns the lengths of the lines of a part in each language, in pieces and an end of sentence each."""
+        """Returns the lengths of the lines of a part in each language, in tokens: pieces and the end of sentence."""
         counts = []
         for language in self.corpus.languages:
             with open(self.folder / f"{part}.pieces.{language}", encoding="utf-8") as file:

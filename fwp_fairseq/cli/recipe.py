@@ -19,9 +19,9 @@ _OF_CHOICES = {"optimizer": "adam_betas", "criterion": "label_smoothing", "lr_sc
 _EPOCHS, _FEWEST_UPDATES, _MOST_UPDATES = 12, 1000, 100_000
 _FURTHER = 4  # a training that goes on from a checkpoint takes a quarter of the epochs, a third of the learning rate
 _FEW_EPOCHS, _VALIDATIONS = 5, 8  # a training of so few epochs is validated within them, so many times in all
-_FEW = 100_000  # words, of which a model without much dropout learns the sentences by heart
+_FEW = 100_000  # words; without much dropout, a model would learn the sentences of a smaller corpus by heart
 NO_SINUSOIDS = "--no-token-positional-embeddings"
-_LONGEST = 2048  # tokens of a line to train on: attention between the languages takes memory of the square of it
+_LONGEST = 2048  # tokens of a line to train on; the memory for cross-attention grows with their square
 
 
 def unfitting(flags: list[str]) -> list[str]:
@@ -75,7 +75,7 @@ class Recipe:
         if self.words < _FEW:
             return "0.3", f"fewer than {_FEW:,} words"
         if self.small:
-            return "0", "small models of both attentions did better without, with 100,000 words or more"
+            return "0", "small models with either attention did better without, on 100,000 words or more"
         return "0.1", "the architectures' own"
 
     @property

@@ -9,7 +9,7 @@ import numpy as np
 from .errors import UsageError
 
 _ROUNDING = 1e-6  # of scores from 0 to 100, whose sums are taken in another order for each sample
-_ERRORS = 3  # standard errors of a mean, within which equal differences from it can be ties
+_ERRORS = 3  # standard errors of the mean; equal differences that are closer to the observed one can be ties
 
 
 def _p_value(differences: np.ndarray, observed: float, centred: bool) -> float:

@@ -13,8 +13,8 @@ command is printed before it runs.
 --baseline also trains a softmax Transformer of the same size, with the same data and settings, in the folder `baseline`
 in --out, and compares BLEU with a paired test. It is fairseq's own, with sinusoidal positions, or, with --baseline
 softmax-rotary, one with rotary positions in the self-attention of encoder and decoder. If --passage chooses the
-attention, this one too has rotary positions in cross-attention and short convolutions, and it keeps the sinusoids,
-which the model then lacks.
+attention of the model, the baseline softmax-rotary too has rotary positions in cross-attention and short convolutions;
+it keeps the sinusoids, which the model then lacks.
 """
 
 from contextlib import nullcontext

@@ -15,11 +15,11 @@ from .significance import check_seed
 # The flags of fairseq-train that the steps after the training rely on.
 _OWN = ("--arch", "--save-dir", "--no-save", "--source-lang", "--target-lang", "--user-dir", "--finetune-from-model")
 _OWN += ("--task", "--dataset-impl", "--checkpoint-suffix", "--log-format")
-# Flags with which the same command could not go on with its training.
+# Flags with which the same command could not continue its training.
 _ENDING = ("--restore-file", "--no-last-checkpoints", "--no-save-optimizer-state", "--reset-optimizer")
 _ENDING += ("--reset-lr-scheduler", "--reset-dataloader", "--reset-meters")
 _OWN_LETTERS = ("-a", "-s", "-t")  # architecture and languages, which may follow without a space
-# Flags of fairseq-train that it refuses in the first update or not at all.
+# Options from 0 to 1 whose invalid values fairseq-train refuses in the first update or not at all.
 _SHARES = ("dropout", "attention_dropout", "activation_dropout", "encoder_layerdrop", "decoder_layerdrop")
 _SHARES += ("label_smoothing",)
 
@@ -60,7 +60,7 @@ def add_arguments(parser) -> None:
 
 
 def check(args) -> None:
-    """Refuses arguments that make no sense, without a look at files or at fairseq."""
+    """Refuses arguments that make no sense, without reading files or importing fairseq."""
     refuse_outside(args, 1, "--passage", "--max-update", "--vocabulary")
     if args.minutes is not None and not 0 < args.minutes < 1e6:
         raise UsageError(f"--minutes {args.minutes:g}: expected more than 0")
@@ -73,8 +73,8 @@ def check(args) -> None:
         )
     if ending := [word for word in args.flags if word.partition("=")[0] in _ENDING]:
         raise UsageError(
-            f"{ending[0]} after --: the same command could not go on; to go on from another checkpoint, copy it to "
-            "checkpoints/checkpoint_last.pt in --out"
+            f"{ending[0]} after --: the same command could not continue; to continue from another checkpoint, copy it "
+            "to checkpoints/checkpoint_last.pt in --out"
         )
     if args.finetune_from and (other := [n for n in ("arch", "vocabulary", "baseline") if getattr(args, n)]):
         raise UsageError(f"--finetune-from and --{other[0]}: the checkpoint has its own model and pieces")

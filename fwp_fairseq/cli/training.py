@@ -60,7 +60,7 @@ class Training:
         return updates
 
     def updates(self) -> tuple[int | None, str | None]:
-        """Returns the updates made so far, None if no checkpoint tells, and what ended the training: patience, time."""
+        """Returns the updates made so far and what ended the training (patience or time), each None if unknown."""
         from .checkpoint import load_last
 
         if (state := load_last(self.folder)) is None:
@@ -76,7 +76,10 @@ class Training:
 
 
 def left_of(trainings: list[Training], updates: int) -> list[int]:
-    """Returns how many of so many updates each training has left; time that is over for one limits those after it."""
+    """Returns how many of so many updates each training has left.
+
+    If the time was over for one, those after it make at most as many updates.
+    """
     left = []
     for made, limit in (training.updates() for training in trainings):
         left.append(0 if limit else max(0, updates - (made or 0)))

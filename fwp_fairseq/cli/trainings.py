@@ -73,12 +73,12 @@ def _newest(save_dir: Path) -> Path:
 
 
 def _training(save_dir: Path, above: Path, test: TestSet | None) -> dict:
-    """Returns the record of a training, which has its name from the path below the folder ``above``."""
+    """Returns the record of a training, whose name is its path below the folder ``above``."""
     run, checkpoint = save_dir.parent if save_dir.name == "checkpoints" else save_dir, _newest(save_dir)
     name = run.relative_to(above).as_posix() if run.is_relative_to(above) else run.name
     state = load(checkpoint, mmap=True)
     own = plain((state.get("cfg") or {}).get("checkpoint") or {}).get("save_dir")
-    prepared = run / "prepared.json"  # by fwp train, each of whose trainings has data in a folder of its own
+    prepared = run / "prepared.json"  # describes the data of fwp train, whose path differs from training to training
     try:
         fields = _fields_of_checkpoint(state, prepared.read_text() if prepared.is_file() else None)
     except (TypeError, ValueError, AttributeError, LookupError) as error:  # a stranger's may be anything
@@ -143,7 +143,7 @@ def _shown(arch: str, options: dict) -> str:
 def _parameters(options: dict, model: dict) -> int:
     """Returns the number of parameters, without buffers; shared parameters count once.
 
-    A checkpoint of half precision has copies of those that are shared, so that a known model is built to count them.
+    A checkpoint in half precision has copies of shared parameters, so the model is built to count them, if it is known.
     """
     try:
         built = build_known(options, model)

@@ -94,7 +94,7 @@ def _translator(args):
 
 
 class _Cut:
-    """Counts the sources that are longer than a model with learned positions can read."""
+    """Cuts the sources that are longer than the model can read, and counts them."""
 
     def __init__(self, longest: int):
         self.longest, self.count = longest, 0

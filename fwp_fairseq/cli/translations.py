@@ -76,7 +76,7 @@ def about_form(path: object, references: list[str]) -> str:
         return ""
     return (
         f"{path}: {others:,} of {len(references):,} lines are not in Unicode's NFC, in which the models of fwp train "
-        "write; letters which look alike may count as different (references.LANGUAGE in --out is in NFC)"
+        "write; letters that look alike may count as different (references.LANGUAGE in --out is in NFC)"
     )
 
 

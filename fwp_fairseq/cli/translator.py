@@ -137,7 +137,7 @@ class Translator:
         self.generator = self.task.build_generator([self.model], cfg.generation)
 
     def _take_any_length(self) -> None:
-        """Lifts the limits of the training where positions are sinusoidal, which are computed when they are needed."""
+        """Lifts the limits of the training on sides with sinusoidal positions, computed when needed, or with none."""
         from fairseq.modules import SinusoidalPositionalEmbedding
 
         for side, limit in ((self.model.encoder, "max_source_positions"), (self.model.decoder, "max_target_positions")):

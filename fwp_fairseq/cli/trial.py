@@ -14,11 +14,11 @@ from .processes import started
 from .progress import parse
 
 UPDATES = 12
-_SKIPPED = 4  # of them, until memory is reserved and kernels are chosen
-# How long a training lasts, on which the time of an update does not depend.
+_SKIPPED = 4  # of them, during which memory is reserved and kernels are chosen
+# Flags for how long a training lasts, on which the time of an update does not depend.
 _LENGTH = ("--max-update", "--max-epoch", "--patience", "--stop-time-hours", "--warmup-updates")
 _LENGTH += ("--save-interval-updates", "--keep-interval-updates")
-# Where a training reports its losses, among which those of these updates do not belong.
+# Flags for where a training reports its losses; those of the trial do not belong there.
 _REPORTS = ("--tensorboard-logdir", "--wandb-project", "--azureml-logging", "--aim-repo", "--log-file")
 
 
