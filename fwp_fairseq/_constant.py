@@ -1,4 +1,4 @@
-"""Memoises a function and marks its result as a constant for all that traces graphs."""
+"""Memoises a function and marks its result as a constant for everything that traces graphs."""
 
 from collections.abc import Callable
 from functools import cache, wraps

@@ -15,7 +15,8 @@ _WITH_BACKWARD = (
     "to_rms_one",
 )  # fmt: skip
 _OTHERS = ("decode", "fold", "read_source", "rules", "feature_maps", "cpu_capability", "choose_cpu_capability")
-OPERATORS = (*_WITH_BACKWARD, *(f"{name}_backward" for name in _WITH_BACKWARD), *_OTHERS)  # of csrc/fast_weights.cpp
+# The operators in csrc/fast_weights.cpp.
+OPERATORS = (*_WITH_BACKWARD, *(f"{name}_backward" for name in _WITH_BACKWARD), *_OTHERS)
 
 
 class ExtensionStatus(NamedTuple):

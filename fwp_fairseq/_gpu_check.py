@@ -29,7 +29,7 @@ from .files import locked, write_atomically
 
 logger = logging.getLogger(__name__)
 
-SECONDS = 120  # that a check may take; importing torch may need most of them
+SECONDS = 120  # the time limit of a check; importing torch may take most of it
 PASSED = "passed"  # the last line of a report without failures
 UNABLE = 3  # the exit status of a check that could not be done
 _DRIVER = Path("/proc/driver/nvidia/version")

@@ -1,4 +1,4 @@
-"""Declares operators to Python, and chooses the backend that computes a call.
+"""Declares operators to torch, and chooses the backend that computes a call.
 
 An :class:`Operator` is called as ``operator(backend, *arguments)``. A backend is a module or an object with two
 functions: ``run`` computes the call, and ``unsupported_reasons`` lists the reasons why it cannot. A :class:`Kernel` is

@@ -16,7 +16,7 @@ from .upgrades import upgraded
 _LONGEST_WALK, _DEEPEST = 1_000_000, 64
 # A resolver of omegaconf, such as ${oc.env:HOME}; references to other options, ${optimization.lr}, are fairseq's own.
 _RESOLVER = re.compile(r"\$\{[^}]*:")
-# What torch says of a class or function that weights_only does not let through.
+# What torch says of a class or function that ``weights_only`` refuses.
 _UNSAFE = re.compile(r"(?:GLOBAL|global) (\S+)[^\n]* was not an allowed global|unsupported GLOBAL (\S+)")
 _CAUSE = re.compile(r"WeightsUnpickler error:\s*([^\n]+)")  # which follows advice to read the file without weights_only
 _FEW_LAYERS = 64
@@ -39,7 +39,7 @@ def why_unreadable(error: Exception) -> str:
 
 
 def is_damage(error: Exception) -> bool:
-    """Tells an error of what a file holds from one of the operating system, such as a missing permission."""
+    """Returns True if an error comes from the content of a file, not from the system, such as a missing permission."""
     return not isinstance(error, OSError) or error.errno in (None, errno.EINVAL)
 
 
@@ -157,7 +157,7 @@ def check(state) -> None:
         _options_by_name(cfg.get(name), f"cfg.{name}")
         if cfg.get(name, cfg) is None:
             raise ValueError(f"cfg.{name} is None, expected options by their names")
-    most = max(_FEW_LAYERS, len(state["model"]) // 4)  # no layer has less than four parameters
+    most = max(_FEW_LAYERS, len(state["model"]) // 4)  # no layer has fewer than four parameters
     for options, where in ((cfg.get("model"), "cfg.model"), (state.get("args"), "args")):
         for name, value in _options_by_name(options, where).items():
             if name in ("_name", "arch") and not isinstance(value, str | None):

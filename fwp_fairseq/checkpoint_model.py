@@ -12,7 +12,8 @@ from .checkpoint_content import architecture
 from .text import printable
 
 _EMBEDDING = re.compile(r"(encoder|decoder)\.embed_tokens\.(embeddings\.\d+\.0\.)?weight")
-# What has a row for each word where embeddings are made of characters. The head has one more for each tail.
+# What has a row for each word if embeddings are made of characters. The head of an adaptive softmax also has a row for
+# each tail.
 _OUTPUT = re.compile(r"decoder\.(output_projection|adaptive_softmax\.(head|(tail)\.\d+\.2))\.weight")
 # Flags whose default is another flag: fairseq's parser gives them no type, and its models take their text as a number.
 _UNTYPED = {"decoder_input_dim", "decoder_output_dim"}
@@ -40,7 +41,7 @@ class Allowance(TorchDispatchMode):
             shapes, options = tree_map_only(torch.Tensor, lambda x: x.to("meta"), (args, kwargs or {}))
             try:
                 made = operator(*shapes, **options | own)
-            except Exception:  # what depends on the numbers themselves makes no more of them
+            except Exception:  # an operator that depends on values, which makes no more numbers than it is given
                 made = ()
             self.left -= sum(x.numel() for x in tree_leaves(made) if isinstance(x, torch.Tensor))
         if self.left < 0:
@@ -138,7 +139,7 @@ def build_known(options: dict, parameters: dict):
 
 
 def refuse_other_types(model, parameters: dict) -> None:
-    """Raises ValueError for the first tensor of whole numbers or complex ones where the model has real ones."""
+    """Raises ValueError for the first tensor that is floating point where the model's is not, or the reverse."""
     for name, tensor in model.state_dict().items():
         stored = parameters.get(name, tensor)
         if tensor.is_floating_point() != stored.is_floating_point():
@@ -146,7 +147,7 @@ def refuse_other_types(model, parameters: dict) -> None:
 
 
 def check_size(options: dict, parameters: dict):
-    """Returns the model of the options, without memory; None if they name none of fairseq's and our Transformers.
+    """Returns the model of the options, without memory; None if it is neither fairseq's Transformer nor ours.
 
     Raises ValueError if no model can be built with the options, or one that is far larger than the checkpoint.
     """

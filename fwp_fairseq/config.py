@@ -57,7 +57,7 @@ def common_options(cfg) -> dict[str, str | int]:
 
 
 def attention_of_flags(cfg, site: str) -> Attention:
-    """Parses the flag of a site; ValueError, which names the flag, if it is not valid."""
+    """Parses the flag of a site. Raises ValueError, which names the flag, if it is not valid."""
     text = getattr(cfg, f"fwp_{site}", None)
     try:
         return Attention() if text is None else Attention.parse(str(text))
@@ -71,7 +71,7 @@ def _options(cfg, site: str) -> SiteOptions:
 
 
 def with_common(cfg, site: str, attention: Attention) -> Attention:
-    """Returns the attention with the flags for all sites in place of its own options, where it has these options."""
+    """Returns the attention, in which the flags for all sites replace the options that they set, where it has them."""
     common = {
         name: x for name, x in common_options(cfg).items() if OPTIONS[name].per_site and site in OPTIONS[name].sites
     }

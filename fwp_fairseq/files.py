@@ -56,7 +56,7 @@ def replaced(path: str | os.PathLike) -> Iterator[BinaryIO]:
 
 
 def _is_open_file(path: Path) -> bool:
-    """Tells whether a path leads through the open files of a process (/dev/stdout, /dev/fd/N), which Linux lists."""
+    """Returns True if a path leads to an open file of a process (/dev/stdout, /dev/fd/N), which Linux has in /proc."""
     while not (found := path.parent.resolve().is_relative_to("/proc")) and path.is_symlink():
         path = path.parent / path.readlink()
     return found
@@ -91,7 +91,8 @@ def write_atomically(path: str | os.PathLike, content: bytes | str) -> None:
 def reason(error: BaseException) -> str:
     """Returns the message of an error for users: of an OSError ``FILE: REASON``, without its number.
 
-    Of a RuntimeError it is the first line, or the message of the OSError behind it: PyTorch hides a full disk so.
+    Of a RuntimeError, it is the first line or, if an OSError is behind it, as when PyTorch finds the disk full, that
+    error's message.
     """
     cause = error
     while isinstance(error, RuntimeError) and cause is not None and not isinstance(cause, OSError):

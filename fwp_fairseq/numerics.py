@@ -1,4 +1,4 @@
-"""The dtypes used inside the attention of half-precision models, and checks for tensors without values."""
+"""The dtypes used inside the attention of half-precision models, and a check for tensors without values."""
 
 from contextlib import AbstractContextManager, nullcontext
 

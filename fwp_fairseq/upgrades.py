@@ -25,7 +25,7 @@ def upgraded(model: dict) -> dict:
     sites: dict[str, str | None] = {}
     for site in TRANSLATION_SITES if "encoder_layers" in model else ("decoder",):
         flags = {name: model.get(flag) for flag, (place, name) in _OLD.items() if place == site}
-        # An option of one site had its default in place of None.
+        # If it was not given, the flag of an option that only one site has stood at its default, not at None.
         own = {n: x for n, x in flags.items() if x is not None and (OPTIONS[n].is_common or x != OPTIONS[n].default)}
         usual = {name: value for name, value in common.items() if site in OPTIONS[name].sites}
         sites[f"fwp_{site}"] = str(Attention.of(SiteOptions(**usual | own))) if own else None

@@ -12,7 +12,7 @@ from textwrap import fill
 
 FORMATS = ("png", "svg", "pdf")
 AXIS = 72  # characters of upright names below an axis, all together; longer ones are turned
-_UPRIGHT = 7  # of these names; more are turned
+_UPRIGHT = 7  # the largest number of such names; more are turned
 _APART = 7  # points of the page between markers of two series at the same x
 _LEGEND = 12  # characters of a legend in an inch of the figure
 _LINE = 0.2  # inches that a line of the legend takes
@@ -142,7 +142,7 @@ def _add_legend(figure, entries: dict) -> None:
 
 
 def are_turned(names: Collection[str]) -> bool:
-    """Tells whether names below an axis are turned, because they are many or a line of one is wider than its place."""
+    """Returns True if names below an axis are turned, because they are many or one is wider than its place."""
     return len(names) > _UPRIGHT or any(len(line) > AXIS // len(names) for name in names for line in name.splitlines())
 
 
@@ -215,7 +215,7 @@ def _draw_series(series: Series, groups: list[str], beside: float, axes) -> None
         label=series.label,
         **style,
     )
-    if beside:  # matplotlib does not look at the data of artists that stand beside their place
+    if beside:  # matplotlib ignores the data of artists with another transform when it sets the limits
         corners = [(x, y + sign * (deviation or 0)) for x, (y, deviation) in series.points.items() for sign in (-1, 1)]
         axes.update_datalim(corners)
         axes.margins(x=0.08)

@@ -37,7 +37,7 @@ def over_seeds(*fields: str) -> Callable[[list[dict]], dict]:
 
 @dataclass(frozen=True)
 class Table:
-    """Description of a table that is made from records.
+    """Describes a table that is made from records.
 
     - ``columns``: for each heading, a function that returns the cell of a row: a text, a :class:`Number`, or any other
       object with ``str``.

@@ -18,7 +18,7 @@ _TURNED = 40  # characters of a line of a name that is turned
 
 
 def plot(rows: list[dict], axis: str | None = None) -> Plot:
-    """Draws the rows over ``axis``; by default over d_dot where there are several, else over attention.
+    """Makes the plot of the rows over ``axis``: by default d_dot if there are several values, else attention.
 
     Trainings that differ in any option but d_dot have lines of their own.
 
@@ -38,7 +38,7 @@ def plot(rows: list[dict], axis: str | None = None) -> Plot:
 
 
 def _labels(rows: list[dict]) -> list[str]:
-    """Names the attention of each row; if several lines have this attention, also the first training of its line."""
+    """Returns the attention of each row; if several lines have it, with the name of its line's first training."""
     lines: dict[str, dict] = {}
     for row in rows:
         lines.setdefault(row["attention"], {}).setdefault(row["line"], row["name"])
