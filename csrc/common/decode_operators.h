@@ -8,7 +8,7 @@
 // Each raises an error if the device does not support the types of keys and written. It creates a call and
 // Fields(op, q) or Fields(op, keys), lets describe(fields, call) fill in the call, and runs the kernel if
 // fields.ready() is true. The device also checks that `ancestors` and `rows` refer to existing rows, before it computes
-// or meanwhile.
+// or while it does.
 #pragma once
 
 #include <tuple>

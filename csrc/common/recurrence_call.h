@@ -8,8 +8,8 @@ namespace fwp {
 
 enum class RecurrenceKernel { forward, backward };
 
-// T is the type of all numbers. Rows describes the rows of a (B, L, H, width) tensor on the device. States are
-// contiguous: R is (B, H, d, d), and y is (B, H, d). An initial state that is null stands for zeros.
+// The Delta RNN. T is the type of all numbers. Rows describes the rows of a (B, L, H, width) tensor on the device.
+// States are contiguous: R is (B, H, d, d), and y is (B, H, d). An initial state that is null stands for zeros.
 template <class T, template <class> class Rows>
 struct RecurrenceFields {
   std::int64_t batch, heads, length, d;

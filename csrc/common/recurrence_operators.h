@@ -29,7 +29,7 @@ struct RecurrentSizes {
   std::array<int64_t, 4> rows() const { return {batch, length, heads, d}; }
   std::array<int64_t, 4> matrix() const { return {batch, heads, d, d}; }
   std::array<int64_t, 3> vector() const { return {batch, heads, d}; }
-  // The shapes of the Delta LSTM's net, whose heads have three gates each; `heads` counts the gates.
+  // The shapes of the Delta LSTM's net, whose heads have three gates each; `heads` counts every gate of every head.
   std::array<int64_t, 4> net_rows() const { return {batch, length, heads / 3, d}; }
   std::array<int64_t, 3> net_vector() const { return {batch, heads / 3, d}; }
 

@@ -22,7 +22,7 @@ struct RowTensors {
   Tensor x, beside, result;  // beside is the gradient in a backward, and x in a forward
 
   int64_t count() const { return x.numel() / x.size(-1); }
-  int64_t n() const { return std::min(x.size(-1), result.size(-1)); }  // f is twice as wide
+  int64_t n() const { return std::min(x.size(-1), result.size(-1)); }  // softmax_pair's f is twice as wide
 
   // The dimensions that number the rows, the innermost first. Two dimensions become one if the outer continues the
   // inner in all three tensors.

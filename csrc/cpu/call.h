@@ -32,7 +32,7 @@ struct Call {
   Map map;
   std::ptrdiff_t nu = 0, m = 0;    // see Width
   const T* projection = nullptr;   // (m, d_key), contiguous
-  T input_scale = 1;               // of the inputs that the projection is multiplied with
+  T input_scale = 1;               // the factor of the inputs that the projection multiplies
   bool causal, normalize_features, normalize_output;
   T eps;
   std::ptrdiff_t batch, heads, targets, sources, d_key, d_value, d_dot;
@@ -42,11 +42,11 @@ struct Call {
   Rows<const bool> key_padding_mask;  // (B, S) with head stride 0; null: no padding
   const T *initial_W = nullptr, *initial_z = nullptr;
 
-  // forward: W and z are null when nobody will read them
+  // forward: W and z are null if the state is not requested
   Rows<T> out;
   T *W = nullptr, *z = nullptr;
 
-  // backward: gradients that come in (grad_W, grad_z null: zero) and go out
+  // backward: the gradients of the results (grad_W and grad_z are null for zeros), and those to compute
   Rows<const T> grad_out;
   const T *grad_W = nullptr, *grad_z = nullptr;
   Rows<T> grad_q, grad_k, grad_v;

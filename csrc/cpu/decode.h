@@ -5,8 +5,8 @@
 // storage in which it was written. Queries that read the same positions (a query and its key under a rule that
 // corrects; the hypotheses of a sentence in cross-attention) go through them together, N at a time.
 //
-// Features come in blocks of whole vectors, filled up with zeros. A map with offsets has nu blocks, the products of
-// base features with these rolled by 1 .. nu; any other has one block of d_dot.
+// Features come in blocks of whole vectors, filled up with zeros. A map with offsets has nu blocks, the products of its
+// base features with the same features rolled by 1 .. nu; any other map has one block of d_dot features.
 #pragma once
 
 #include "instruction_set.h"
@@ -27,7 +27,7 @@ template <class T> struct Decoder {
   const bool corrects, decays;
   idx blocks, used, padded;  // blocks of `used` features, `padded` to whole vectors
   idx halo, r_size;  // halo: numbers before the base features that a roll brings in
-  idx narrow;  // d_value in whole vectors
+  idx narrow;  // d_value rounded up to whole vectors
   idx most;  // how many positions a call may read
   idx wide;  // fold: length of a row of d_value numbers and z
 
@@ -283,7 +283,8 @@ template <class T> struct Decoder {
 
   void fold(idx row, idx h) {
     const T left = locate(row, h, c.count);
-    const idx from = c.W ? c.state_rows[row] * c.heads + h : 0, to = row * c.heads + h;  // no state: no rows of it
+    // Without a state, state_rows does not number rows of a state.
+    const idx from = c.W ? c.state_rows[row] * c.heads + h : 0, to = row * c.heads + h;
     for (idx i = 0; i < c.d_dot; ++i) {
       T* w = state + i * wide;
       for (idx j = 0; j < wide; ++j) w[j] = 0;

@@ -12,7 +12,7 @@ struct DecodeCall {
   Map map;
   std::ptrdiff_t nu = 0, m = 0;   // see Width
   const T* projection = nullptr;  // (d_key, m)
-  T input_scale = 1;              // of the inputs that the projection is multiplied with
+  T input_scale = 1;              // the factor of the inputs that the projection multiplies
   bool normalize_features, normalize_output;
   T eps;
   std::ptrdiff_t rows, heads, tokens, stored, count;  // stored: rows of storage; count: positions in the block
@@ -21,7 +21,7 @@ struct DecodeCall {
   Rows<const T> q, k, v, beta, alpha;
   Rows<const bool> key_padding_mask;  // (R, T) with head stride 0; null: no padding
   T *keys, *written, *strengths = nullptr;
-  const std::int32_t* ancestors = nullptr;  // null: state_rows
+  const std::int32_t* ancestors = nullptr;  // null: every position of row r is in row state_rows[r]
   std::ptrdiff_t ancestors_ld = 0;
   const std::int32_t* state_rows;
   const T *W = nullptr, *z = nullptr;

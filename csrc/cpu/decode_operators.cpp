@@ -15,7 +15,7 @@ namespace {
 void check_table(const char* op, const char* name, const Tensor& table, int64_t columns, int64_t end) {
   const int32_t* p = table.const_data_ptr<int32_t>();
   const int64_t ld = table.dim() > 1 ? table.size(1) : 1;
-  if (columns == 0) return;  // of any number of rows
+  if (columns == 0) return;  // a table without columns may have any number of rows
   bool inside = true;
   for (int64_t r = 0; r < table.size(0); ++r)
     for (int64_t j = 0; j < columns; ++j) inside = inside & (uint32_t(p[r * ld + j]) < uint64_t(end));

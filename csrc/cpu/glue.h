@@ -25,7 +25,7 @@ void with_call(const char* op, const char* name, const Tensor& x, const Describe
   });
 }
 
-// A thread's scratch, kept between calls: fresh pages cost as much as a sentence's arithmetic.
+// A thread's scratch. It is kept between calls, because fresh pages cost as much as the arithmetic of a sentence.
 template <class T> T* scratch(std::size_t count) {
   constexpr std::size_t alignment = 64;
   struct Block {

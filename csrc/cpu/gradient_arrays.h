@@ -27,7 +27,7 @@ template <class T> struct GradientArrays : Head<T> {
   // row and of left; running: H of head_backward.h.
   T *unmasked, *d_decay_to_end, *dleft, *running;
   T d_total_decay = 0;  // gradient of total_decay
-  idx lda, columns;  // columns: d_value and, where the output is normalised, z's
+  idx lda, columns;  // columns: d_value, and one more for z if the output is normalised
   bool has_dW = false;
 
   GradientArrays(const Call<T>& call, idx b, idx h, Arena<T>& arena) : Base(call, b, h, arena) {
@@ -98,7 +98,7 @@ template <class T> struct GradientArrays : Head<T> {
   T dot_values(const T* a, const T* b, idx t) const {  // of row t, without z's column
     return dot_unpadded(a + t * plan.wide, b + t * plan.wide, c.d_value);
   }
-  T dot_row(idx i, idx last) const {  // P_i.D_i up to and with `last`
+  T dot_row(idx i, idx last) const {  // P_i.dP_i over the columns up to and including `last`
     const auto lane = lane_numbers<T>();
     Vec<T> sum{};
     for (idx j = 0; j < k.padded && j <= last; j += width<T>) {

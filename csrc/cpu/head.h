@@ -18,7 +18,7 @@
 // in Y and in the denominators.
 //
 // Where the output is normalised, the accumulator z is one more column of W, and U has a column of ones: "wide"
-// rows of `wide` elements hold d_value numbers and that column, "narrow" is d_value in whole vectors.
+// rows of `wide` elements hold d_value numbers and that column; "narrow" is d_value rounded up to whole vectors.
 #pragma once
 
 #include "instruction_set.h"

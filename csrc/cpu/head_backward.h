@@ -1,8 +1,8 @@
 // Backward of one head, with the notation of head.h.
 //
-// The backward recomputes phi, P and U. It keeps the state at the start of each chunk in scratch and runs the chunks
-// backwards. dX is the gradient of X; dW is that of the state after the chunk, and the last column of dN is the
-// gradient of the denominator:
+// The backward recomputes phi, P and U. It keeps the state at the start of each chunk in scratch, and goes from the
+// last chunk to the first. dX is the gradient of X; dW is that of the state after the chunk, and the last column of dN
+// is the gradient of the denominator:
 //
 //     dU = P^T dN + K dW;  Z = (I + diag(rate) stril(K K^T))^-T dU;  dY = -rate Z
 //     dP = M o (dN U^T);  dKK = stril(dY U^T)

@@ -27,13 +27,13 @@ template <class C, class T> struct HeadKernels {
 template <class T> struct DecodeKernels {
   std::size_t (*scratch)(const DecodeCall<T>&);
   void (*step)(const DecodeCall<T>&, std::ptrdiff_t row, std::ptrdiff_t head, T* scratch);
-  // Rows first .. last, which share a source.
+  // Reads with the rows from `first` to before `last`, which share a source.
   void (*read)(const DecodeCall<T>&, std::ptrdiff_t first, std::ptrdiff_t last, std::ptrdiff_t head, T* scratch);
   void (*fold)(const DecodeCall<T>&, std::ptrdiff_t row, std::ptrdiff_t head, T* scratch);
 };
 
-// Functions of one row of n numbers, in RowFunction's order. A backward is given x, of softmax_pair f, and the gradient
-// of the result.
+// Functions of one row of n numbers, in RowFunction's order. A backward is given x (for softmax_pair, f) and the
+// gradient of the result.
 template <class T> struct RowFunctions {
   typedef void Function(const T* x, const T* grad, std::ptrdiff_t n, T eps, T* result);
   Function *forward[row_functions], *backward[row_functions];

@@ -51,7 +51,7 @@ template <class T> using ToLengthOne = UnitRow<T, Map::identity, false>;
 template <class T> using EluToLengthOne = UnitRow<T, Map::elu, false>;
 template <class T> using ToRmsOne = UnitRow<T, Map::identity, true>;
 
-// Of a struct whose forward and backward need the same scratch.
+// The kernels of a struct whose forward and backward need the same scratch.
 template <class K, class C, class T>
 constexpr HeadKernels<C, T> kernels_with_scratch{{K::scratch, K::forward}, {K::scratch, K::backward}};
 

@@ -1,4 +1,4 @@
-// x86-64 with AVX2. Nothing here may run before capability.cpp has asked the processor.
+// x86-64 with AVX2. Nothing here may run before capability.cpp has checked that the processor has it.
 #if defined(__x86_64__)
 #define FWP_NAMESPACE capability_avx2
 #define FWP_TARGET "avx2,fma"

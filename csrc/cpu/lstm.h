@@ -1,10 +1,10 @@
-// The recurrence of the Delta LSTM for one head. With f = softmax of the h before, for the gates g = u, i, o, at each
-// position t that is no pad
+// The recurrence of the Delta LSTM for one head. With f = softmax of the previous h, for the gates g = u, i, o, at each
+// position t that is not padding
 //
 //     w^g = beta^g (v^g - R^g k^g),  R^g <- R^g + w^g k^g^T,  x^g = z^g + R^g f
 //     i = sigmoid(x^i),  o = sigmoid(x^o),  c <- i * x^u + (1 - i) * c,  h <- o * c
 //
-// At a pad R is only read, and h and c stay for the next position. The forward keeps w, x^u, i, o and c of every
+// At padding R is only read, and h and c stay for the next position. The forward keeps w, x^u, i, o and c of every
 // position and the last R; the backward goes from the last position to the first and subtracts w k^T from R again, as
 // in Recurrent.
 #pragma once

@@ -8,19 +8,20 @@
 namespace fwp::FWP_NAMESPACE {
 namespace {
 
-// A token costs less in short chunks, whose triangles are small; but each chunk reads and writes the state. 48 and 64
-// are slower than 32 for heads of 16 to 64 and d_dot of 16 to 512.
+// A token costs less in short chunks, whose triangles are small, but each chunk reads and writes the state. 48 and 64
+// are slower than 32 for heads of width 16 to 64 and d_dot of 16 to 512.
 constexpr idx longest_chunk = 128, short_chunk = 32;
-constexpr idx longest_grouped = 64;  // up to this length features are made in groups that stay in the first-level cache
+// Up to this length, features are computed in groups of feature_group, which stay in the first-level cache.
+constexpr idx longest_grouped = 64;
 constexpr idx feature_group = 64;
 
 // The sizes that a call determines.
 template <class T> struct Plan {
-  idx chunk, chunks, tile;  // source positions a chunk; chunks; targets read at once
+  idx chunk, chunks, tile;  // source positions per chunk; number of chunks; targets that read together
   idx rows;  // of a chunk or a tile, the longer one, rounded up to whole vectors
   idx narrow, wide;
   bool causal, reads_state;  // reads_state: targets read the final state, not the Gram matrix of each chunk
-  bool writes_state;  // somebody needs the state after the last chunk
+  bool writes_state;  // the state after the last chunk is needed
   bool lone_z;  // z is alone in its vector of wide rows
 
   explicit Plan(const Call<T>& c) {

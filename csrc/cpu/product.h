@@ -144,7 +144,8 @@ template <bool Add, class T> void product_lower(idx M, idx N, idx K, View<T> A, 
   });
 }
 
-// C[i] (+)= sum over k <= i of A(i, k) B[k]. With negative strides from the far ends: the upper triangle.
+// C[i] (+)= sum over k <= i of A(i, k) B[k]. With pointers to the far ends and negative strides, the triangle is the
+// upper one.
 template <bool Add, class T> void triangle_product(idx M, idx N, View<T> A, const T* B, idx ldb, T* C, idx ldc) {
   for_column_tiles<T>(N, [&](auto n, idx j) FWP_INLINE_LAMBDA {
     constexpr int NV = decltype(n)::value;
@@ -167,8 +168,8 @@ template <bool Add, class T> void triangle_product(idx M, idx N, View<T> A, cons
 
 // Forward substitution, for i = 0, 1, ...:
 //     S[i] (+)= sum over k < i of A(i, k) Y[k];   Y[i] -= rate[i] S[i]
-// (the delta rule's writes: S what the keys retrieve, Y what is written). With negative strides from the far ends the
-// transposed system, which runs backwards in time.
+// In the delta rule, S is what the keys retrieve, and Y what is written. With pointers to the far ends and negative
+// strides, this solves the transposed system, which runs backwards in time.
 template <bool Add, class T>
 void triangle_solve(idx M, idx N, View<T> A, const T* rate, idx rate_step, T* S, idx lds, T* Y, idx ldy) {
   for_column_tiles<T, solve_vectors>(N, [&](auto n, idx j) FWP_INLINE_LAMBDA {

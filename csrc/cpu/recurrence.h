@@ -1,6 +1,6 @@
-// The recurrence of the Delta RNN for one head. At each position t that is no pad
+// The recurrence of the Delta RNN for one head. At each position t that is not padding
 //
-//     u = beta (v - R k),  R <- R + u k^T,  y <- z + R f,  f = softmax of the y before
+//     u = beta (v - R k),  R <- R + u k^T,  y <- z + R f,  f = softmax of the previous y
 //
 // Row i of R in memory belongs to key entry i, as in W. The forward keeps u of every position and the last R. The
 // backward goes from the last position to the first and subtracts u k^T from R again, so it needs only one R, and G,
@@ -45,8 +45,8 @@ template <class T> struct Recurrent {
   }
 
   template <class C> static bool is_pad(const C& c, idx b, idx t) { return fwp::is_pad(c.key_padding_mask, b, t); }
-  // Sets `before` to the last position before t that is no pad, -1 if there is none. Going back, it is looked for again
-  // only when t reaches it, so that a run of pads is read once.
+  // Sets `before` to the last position before t that is not padding, or -1. As t goes back, it is searched again only
+  // when t reaches it, so that a run of padding is read once.
   template <class C> static void go_before(const C& c, idx b, idx t, idx& before) {
     if (before < t) return;
     before = t - 1;
@@ -91,8 +91,8 @@ template <class T> struct Recurrent {
     });
   }
 
-  // The write and the read at a position that is no pad: u = beta (v - R k), R += u k^T, y = R f. Takes scratch for k
-  // and u.
+  // The write and the read at a position that is not padding: u = beta (v - R k), R += u k^T, y = R f. Takes scratch
+  // for k and u.
   template <class C>
   static FWP_INLINE void write(const C& c, idx b, idx t, idx h, T* R, const T* f, T* k, T* u, T* y, idx D) {
     const T beta = *c.beta.at(b, t, h), *v = c.v.at(b, t, h);
@@ -191,7 +191,7 @@ template <class T> struct Recurrent {
     });
   }
 
-  // At a pad: df_i = R_i.e and G_i += f_i e. df starts as 0.
+  // At padding: df_i = R_i.e and G_i += f_i e. df starts as 0.
   static void only_read(const T* R, T* G, const T* e, const T* f, T* df, idx d, idx D) {
     for (idx i = 0; i < d; ++i) {
       df[i] += dot(R + i * D, e, D);
@@ -200,7 +200,7 @@ template <class T> struct Recurrent {
   }
 
   // The backward pass of a position, where e is the gradient of R f: undoes the write to R, adds to G and df, and
-  // stores the gradients of k, v and beta, which are 0 at a pad. Takes scratch for 6 vectors.
+  // stores the gradients of k, v and beta, which are 0 at padding. Takes scratch for 6 vectors.
   template <class C>
   static void back(const C& c, idx b, idx t, idx h, T* R, T* G, const T* e, const T* f, T* df, T* own, idx D) {
     const idx d = c.d;

@@ -1,5 +1,5 @@
-// Queries or keys of a tile on their way to features and back. Everything is transposed, [feature][token], tokens
-// padded to whole vectors: a roll over features is then another row, and a product of features that of two rows.
+// Queries or keys of a tile on their way to features and back. Everything is transposed, [feature][token], with the
+// tokens padded to whole vectors: a rolled feature is then another row, and a product of features that of two rows.
 #pragma once
 
 #include "instruction_set.h"

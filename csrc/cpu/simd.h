@@ -9,7 +9,7 @@ namespace {
 
 template <int n> using Int = std::integral_constant<int, n>;
 
-// Calls f(Int<0>{}), f(Int<1>{}), ...: certainly unrolled, so that arrays of vectors stay in registers.
+// Calls f(Int<0>{}), f(Int<1>{}), ... The compiler must unroll this, so arrays of vectors stay in registers.
 template <class F, int... i> FWP_INLINE void unroll(F& f, std::integer_sequence<int, i...>) { (f(Int<i>{}), ...); }
 template <int N, class F> FWP_INLINE void unroll(F f) { unroll(f, std::make_integer_sequence<int, N>{}); }
 
@@ -96,7 +96,7 @@ template <class T> FWP_INLINE Vec<T> exponential(Vec<T> x) {
 #endif
 #endif
 
-// Lane i of the result is lane Pick::lane(i) of a and b, one behind the other.
+// Lane i of the result is lane Pick::lane(i) of a followed by b.
 template <class Out, class Pick, class In, int... i>
 FWP_INLINE Out picked(In a, In b, std::integer_sequence<int, i...>) {
 #ifdef FWP_SHUFFLE
@@ -144,8 +144,8 @@ template <class T, int bytes> FWP_INLINE auto load_blocks(const T* from, idx ste
   }
 }
 
-// f(Int<j>{}, column j) for each lane j of as many rows as there are lanes. A few columns at a time: they stay in
-// registers.
+// Calls f(Int<j>{}, column j) for each lane j of as many rows as there are lanes. The columns are made a few at a time,
+// so that they stay in registers.
 template <class T, class F> FWP_INLINE void for_columns(const T* from, idx ld, F f) {
   constexpr int lanes = Lanes<T>::count, B = block_lanes<T>;
   unroll<lanes / B>([&](auto block) FWP_INLINE_LAMBDA {
@@ -175,7 +175,8 @@ template <class T> FWP_INLINE void transpose_block(const T* from, idx from_ld, T
   for_columns(from, from_ld, [&](auto j, Vec<T> column) FWP_INLINE_LAMBDA { store<T>(to + j * to_ld, column); });
 }
 
-// Butterfly step: lanes whose number has the bit `Step` from b, the others from a; their partners with Other.
+// A butterfly step: takes the lanes whose number has the bit `Step` from b and the others from a or, with Other, the
+// lanes whose numbers differ from these in that bit.
 template <class T, int Step, bool Other> struct Cross {
   static constexpr int lane(int i) {
     constexpr int lanes = Lanes<T>::count;

@@ -1,6 +1,6 @@
 // Softmax attention of a few queries to a whole source, of one head. The query t reads
 //
-//     y = sum_j e_j v_j / sum_j e_j,  e_j = exp(q_t.k_j - largest),  over the positions j that are no pads
+//     y = sum_j e_j v_j / sum_j e_j,  e_j = exp(q_t.k_j - largest),  over the positions j that are not padding
 //
 // where `largest` is the largest q_t.k_j. Keys are columns, so both sums are products of a small and a large matrix. The
 // large one is read once, in the order of memory, for all queries of a group.

@@ -1,4 +1,4 @@
-// read_source on the CPU: inputs checked, the result made, and one task for each head of a source.
+// read_source on the CPU: checks the inputs, allocates the result, and runs one task for each head of a source.
 #include <torch/library.h>
 
 #include "capability.h"

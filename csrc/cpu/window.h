@@ -1,6 +1,7 @@
-// Causal attention within a window of one head, and what is added from farther away. The query at position p reads
+// Causal attention of one head within a window, to which sums over earlier positions are added. The query at position p
+// reads
 //
-//     e_j = exp(s_j - largest),  s_j = q.k_j / sqrt(d),  for p - size < j <= p that are no pads
+//     e_j = exp(s_j - largest),  s_j = q.k_j / sqrt(d),  for p - size < j <= p that are not padding
 //     y = (sum_j e_j v_j + g N) / (sum_j e_j + g den),  g = exp(min(u.q + bias, 30))
 //
 // where `largest` is the largest s_j, and [N, den] its row of sums, if it has one. Keys and values are padded with zeros
@@ -36,7 +37,7 @@ template <class T> struct Window {
     idx first(idx t) const { return position(t) < c.size ? 0 : position(t) - c.size + 1; }
     idx count(idx t) const { return position(t) - first(t) + 1; }
     bool is_pad(idx j) const { return fwp::is_pad(c.key_padding_mask, b, j); }
-    // Its row of sums; null: it has none.
+    // The row of sums of query t; null if it has none.
     const T* far(idx t) const { return t < c.targets - c.far ? nullptr : c.sums.at(b, t - c.targets + c.far, h); }
   };
 

@@ -14,13 +14,14 @@ struct WindowCall {
   T scale;  // 1 / sqrt(d)
   Rows<const T> q, k, v, sums;
   Rows<const bool> key_padding_mask;  // (B, sources) with head stride 0; null: no padding
-  // Position j of row b stands in batch row places[b, j] of k and v, which have one position each; null: at (b, j).
+  // Position j of row b is in row places[b, j] of k and v, whose rows have one position each; null: it is at (b, j).
   Rows<const std::int32_t> places;
   const T *u, *bias;
 
   Rows<T> out;  // forward
 
-  // backward: the gradients that come in and go out; those of u and bias are of each batch row, (B, H, d) and (B, H)
+  // backward: the gradient of the result, and those to compute; u and bias have one for each batch row, (B, H, d) and
+  // (B, H)
   Rows<const T> grad_out;
   Rows<T> grad_q, grad_k, grad_v, grad_sums;
   T *grad_u, *grad_bias;

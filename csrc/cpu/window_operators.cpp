@@ -1,4 +1,5 @@
-// read_window and its backward on the CPU: inputs checked, results made, and one task for each batch row and head.
+// read_window and its backward on the CPU: checks the inputs, allocates the results, and runs one task for each batch
+// row and head.
 #include <torch/library.h>
 
 #include <cmath>

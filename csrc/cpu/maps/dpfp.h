@@ -1,5 +1,6 @@
 // DPFP (Schlag et al. 2021, Eq. 37 and Listing 1): r = relu([x, -x]), phi_{j,i} = r_i r_{i-j} for the offsets j = 1 ..
-// nu, indices modulo 2 d_key. The tiles keep r, a row a number; decoding keeps k, scaled, since phi(s k) = s^2 phi(k).
+// nu, with indices modulo 2 d_key. The tiles keep r, one row per number. Decoding keeps k, scaled, because phi(s k) =
+// s^2 phi(k).
 #pragma once
 
 #include "../instruction_set.h"
@@ -28,7 +29,7 @@ template <class T, class F> FWP_INLINE Vec<T> rolled_products(const T* a, const 
   return sum + odd;
 }
 
-// Decoding from keys: r of a position lies behind what is rolled in from its end (the halo).
+// Decoding from keys. In memory, the r of a position follows its halo, the last nu numbers of r, which rolls read.
 struct KeptKeys {
   static constexpr int in_registers =
       8;  // heads of 64 in vectors of 64 bytes; narrower vectors have fewer registers too
@@ -37,7 +38,7 @@ struct KeptKeys {
     const T root = T(__builtin_sqrt(double(scale)));
     for (idx i = 0; i < d.c.d_key; ++i) kept[i] = k[i] * root;
   }
-  // r = relu([x, -x]) behind its halo, zeros behind it.
+  // Stores r = relu([x, -x]) after its halo, followed by zeros.
   template <class D, class T> static void load_r(const D& d, const T* from, T* to) {
     constexpr idx lanes = width<T>;
     const idx d_key = d.c.d_key;

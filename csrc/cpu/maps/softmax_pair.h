@@ -1,5 +1,5 @@
 // Hedgehog's features of y = W x (Zhang et al. 2024): phi = [softmax(y), softmax(-y)], over the d_key numbers of y. The
-// tiles keep y until its features are made.
+// tiles keep y until its features are computed.
 #pragma once
 
 #include "../instruction_set.h"
