@@ -71,7 +71,7 @@ class Option(NamedTuple):
         """Returns a description of the valid values if this value is not one of them; otherwise None."""
         if self.values is None:
             fits = value is None or (isinstance(value, int) and not isinstance(value, bool) and value >= 1)
-            return None if fits else "a whole number from 1 on"
+            return None if fits else "a whole number, 1 or more"
         return None if value in list(self.values) else f"one of {', '.join(self.values)}"
 
 

@@ -85,7 +85,7 @@ def test_values_and_gradients_are_those_of_loops_over_positions_and_heads(case):
         ({"fast_net": "fwp1991"}, "update_rule = 'delta' contradicts fast_net = 'fwp1991': .* expected sum"),
         ({"fast_net": "lstm", "normalizer": "both"}, "normalizer = 'both' contradicts fast_net = 'lstm': these"),
         ({"fast_net_depth": 2}, "fast_net_depth = 2: this is an option of the memory Mlp; expected none"),
-        ({"fast_net": "mlp", "fast_net_depth": 0}, "fast_net_depth = 0, expected a whole number from 1 on"),
+        ({"fast_net": "mlp", "fast_net_depth": 0}, "fast_net_depth = 0, expected a whole number, 1 or more"),
     ],
     ids=str,
 )  # fmt: skip

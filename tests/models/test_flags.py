@@ -84,7 +84,7 @@ CONTRADICTIONS = {
     ),
     "window-of-the-source-of-no-positions": (
         {"fwp_cross": "softmax,source-window=0"},
-        ("--fwp-cross softmax,source-window=0: source-window=0: expected a whole number from 1 on",),
+        ("--fwp-cross softmax,source-window=0: source-window=0: expected a whole number, 1 or more",),
     ),
     "positions-of-fast-weights": (
         {"fwp_positions": "rotary", "fwp_encoder": "softmax"},
@@ -96,7 +96,7 @@ CONTRADICTIONS = {
     ),
     "no-such-backend": ({"fwp_backend": "referenc"}, ("--fwp-backend referenc: expected one of auto, native",)),
     "width-that-is-no-number": ({"fwp_d_dot": "x"}, ("--fwp-d-dot x: expected a whole number",)),
-    "negative-width": ({"fwp_decoder": "d-dot=-96"}, ("d-dot=-96: expected a whole number from 1 on",)),
+    "negative-width": ({"fwp_decoder": "d-dot=-96"}, ("d-dot=-96: expected a whole number, 1 or more",)),
     "no-heads": ({"encoder_attention_heads": 0}, ("--encoder-attention-heads 0: expected a divisor",)),
     "cross-self-attention": (
         {"cross_self_attention": True, "no_cross_attention": True},
