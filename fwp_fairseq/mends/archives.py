@@ -7,6 +7,7 @@ import os
 import shutil
 import tarfile
 import tempfile
+import time
 import zlib
 from collections.abc import Iterator
 from lzma import LZMAError
@@ -18,7 +19,9 @@ from . import around
 
 
 def _checked(archive: tarfile.TarFile, free: int) -> Iterator[tarfile.TarInfo]:
-    """Yields the files, folders and hard links, with our owner and usual modes; raises TarError for anything else.
+    """Yields the files, folders and hard links with our owner, usual modes and the current time.
+
+    Raises TarError for anything else.
 
     tarfile.data_filter does almost the same, but Python 3.11.2 of Debian 12 does not have it. Symbolic links are
     refused even if each stays inside the folder, because several together can lead out of it. ``free``: bytes free on
@@ -33,7 +36,7 @@ def _checked(archive: tarfile.TarFile, free: int) -> Iterator[tarfile.TarInfo]:
         free -= member.size
         if free < 0:
             raise tarfile.TarError(f"its files are larger than the free space of the disk, first {member.name}")
-        member.mode = 0o755 if member.isdir() else 0o644
+        member.mode, member.mtime = 0o755 if member.isdir() else 0o644, time.time()
         member.uid, member.gid, member.uname, member.gname = os.getuid(), os.getgid(), "", ""
         yield member
 
@@ -54,7 +57,7 @@ def load_inside(load, archive_file):
                 archive.extraction_filter = lambda member, folder: member  # checked here, for every version of Python
                 archive.extractall(folder, list(_checked(archive, shutil.disk_usage(folder).free)))
                 common = os.path.commonpath([os.path.normpath(name) for name in archive.getnames()] or ["."])
-        except (tarfile.TarError, OSError, EOFError, zlib.error, LZMAError) as error:
+        except (tarfile.TarError, OSError, EOFError, zlib.error, LZMAError, KeyError, ValueError) as error:
             raise ValueError(f"archive {archive_file} is refused: {error}") from error
         content = folder / common
         path.rename(Path(beside, "archive"))

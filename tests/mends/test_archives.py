@@ -14,12 +14,14 @@ import fwp_fairseq.mends  # noqa: F401
 
 def archive(path, *members, mode="w:gz"):
     """Writes members: names of files, or tuples of name, kind and, for links, what they link to."""
-    with tarfile.open(path, mode) as file:
+    with tarfile.open(path, mode, format=tarfile.PAX_FORMAT) as file:
         for member in members:
             name, kind, link = (member, tarfile.REGTYPE, "") if isinstance(member, str) else (*member, "")[:3]
             info = tarfile.TarInfo(name)
             info.type, info.linkname, info.mode = kind, link, 0o755
             info.size = 1 if kind == tarfile.REGTYPE else 0
+            # A time that no file system has, and a name that only an extended header can have.
+            info.pax_headers = {"mtime": "inf"} | ({"path": name} if "\0" in name else {})
             file.addfile(info, io.BytesIO(b"x"))
     return path
 
@@ -59,6 +61,8 @@ HOSTILE = {
     "device": [("model/null", tarfile.CHRTYPE)],
     "fifo": [("model/fifo", tarfile.FIFOTYPE)],
     "file-as-folder": ["model", "model/checkpoint.pt"],
+    "hard-link-to-nothing": ["model/checkpoint.pt", ("model/copy.pt", HARD, "model/absent.pt")],
+    "nul-in-a-name": ["model/check\0point.pt"],
 }
 
 
