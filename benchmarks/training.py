@@ -27,6 +27,7 @@ CASES = {
         ModelCase("tiny", "2048", 4096, 2, 4, _DOCUMENT_ROWS),
         ModelCase("base", "512", 1024, 1, 3, _DOCUMENT_ROWS),
         ModelCase("base", "2048", 2048, 1, 2, _DOCUMENT_ROWS),
+        ModelCase("small", "256", 2500, 4, 5, ("softmax", "hybrid", "passages")),
     ],
     "cuda": [
         ModelCase("big", "wmt", 8192, 8, 5),
