@@ -18,8 +18,8 @@ namespace {
 // cached_bytes.
 constexpr int64_t cached_bytes = 64 << 20, large_bytes = 1 << 30, most_bytes = int64_t(4) << 30;
 
-// Returns true if one launch can serve the call: a rule and a map that the kernels know, no states, few tokens, numbers of 2 bytes or float features that are
-// given, rows of multiples of 16 bytes, and little shared memory.
+// Returns true if one launch can serve the call: a rule and a map that the kernels know, no states, few tokens, numbers
+// of 2 bytes or float features that are given, rows of multiples of 16 bytes, and little shared memory.
 bool short_serves(const Call& c) {
   constexpr int most_bytes = 99 * 1024;
   const int most = c.backward ? most_backward_tokens : most_forward_tokens;

@@ -119,8 +119,8 @@ enum class Stage { rows, rows_back, walk, keys, outputs, walk_back, chunks_back 
 const char* run_rows(Stage step, const Call& call, void* stream);
 const char* run_forward(Stage step, const Call& call, void* stream);
 const char* run_backward(Stage step, const Call& call, void* stream);
-// Sentences in one launch: the forward of up to 128 tokens, the backward of up to 64; shared
-// memory of a block.
+// Sentences in one launch: the forward pass of up to 128 tokens, the backward pass of up to 64. bytes_of_short is the
+// shared memory of a block.
 constexpr int most_forward_tokens = 128, most_backward_tokens = 64;
 constexpr int short_rows(const Call& c) {
   const int tokens = c.targets > c.sources ? c.targets : c.sources;
