@@ -6,6 +6,7 @@ from operator import itemgetter
 from fwp_fairseq.tables.plot import Plot, Series
 from fwp_fairseq.tables.table import NONE, Table, number, over_seeds
 from scripts.common.cells import seeds, signature_notes, signatures, spread_note
+from scripts.common.row import Row
 
 from .evaluation import BUCKETS
 from .presets import BASE, LONG, MORE, SHORT, SMOKE, DocumentsPreset
@@ -129,8 +130,13 @@ def _gain(bucket: str) -> Callable[[dict], str]:
     return cell
 
 
-def _table(preset: DocumentsPreset, plot: Callable[[list[dict]], Plot] | None = None) -> Table:
-    """Returns the table of trainings on the measured corpus in this size; on any corpus if it is a rehearsal."""
+def _table(
+    preset: DocumentsPreset, plot: Callable[[list[dict]], Plot] | None = None, expected: tuple[Row, ...] = ROWS[:2]
+) -> Table:
+    """Returns the table of trainings on the measured corpus in this size; on any corpus if it is a rehearsal.
+
+    ``expected``: rows that the table has even without a record.
+    """
 
     def key(record: dict) -> tuple | None:
         shown = record["preset"] == preset.name and (record["corpus"] == "pinned" or preset is SMOKE)
@@ -148,7 +154,7 @@ def _table(preset: DocumentsPreset, plot: Callable[[list[dict]], Plot] | None = 
         },
         key=key,
         combine=_combined(preset),
-        expected=[{"row": row.name} for row in (preset.rows if preset is SMOKE else ROWS[:2])],
+        expected=[{"row": row.name} for row in expected],
         note=_note(preset),
         select={"table": "documents"},
         plot=plot,
@@ -158,9 +164,9 @@ def _table(preset: DocumentsPreset, plot: Callable[[list[dict]], Plot] | None = 
 TABLES = {
     "documents": _table(LONG, _plot),
     "documents-short": _table(SHORT),
-    "documents-more": _table(MORE),
+    "documents-more": _table(MORE, expected=()),
     "documents-base": _table(BASE),
-    "documents-smoke": _table(SMOKE, _plot),
+    "documents-smoke": _table(SMOKE, _plot, expected=SMOKE.rows),
     "documents-paired": Table(
         columns={
             "preset": lambda record: record["preset"],
