@@ -83,7 +83,7 @@ class Corpus:
                     f"{self._path(part, language)} ({len(side):,})"
                     for language, side in zip(self.languages, sides, strict=True)
                 )
-                raise CommandError(f"lines of {counts}: expected equal numbers, of at least one")
+                raise CommandError(f"lines of {counts}: expected equal numbers of lines, at least one")
             pairs = list(zip(*sides, strict=True))
             if self.passage is not None:
                 pairs = _passages(pairs, self.passage)

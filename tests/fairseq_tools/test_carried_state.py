@@ -93,7 +93,7 @@ def test_carried_over_more_and_more_batches(tools, train):
     more = ("--fwp-carry-doubling", 2)
     alone = train("stream-alone", "--fwp-state", "reset", "--max-update", 4).ok().losses()
     losses = train("stream-more", *more, "--max-update", 7).ok().losses()
-    # The second of two batches that go on from each other is the fourth; both begin anew at the third.
+    # The second of two batches that continue each other is the fourth; both begin anew at the third.
     assert losses[:3] == alone[:3] and losses[3] != alone[3]
     for updates in (2, 5, 7):
         train("stream-more-parts", *more, "--max-update", updates).ok()
