@@ -184,13 +184,14 @@ TABLES = {
     "documents-others": Table(
         columns={
             "documents": lambda record: record["documents"].removeprefix("data-"),
+            "preset": lambda record: record["preset"],
             "row": lambda record: record["row"],
             "seeds": seeds,
             **{name: number(name, ".2f") for name in _WINDOW_FIELDS},
         },
-        key=itemgetter("documents", "row"),
+        key=itemgetter("documents", "preset", "row"),
         combine=_mean_windows,
-        select={"table": "documents_others", "preset": LONG.name},
+        select={"table": "documents_others"},
         note=_window_note,
     ),
     # Records of source windows, and those of models without one.
