@@ -26,7 +26,8 @@ template <class T> struct Decoder {
   const DecodeCall<T>& c;
   const bool corrects, decays;
   idx blocks, used, padded;  // blocks of `used` features, `padded` to whole vectors
-  idx halo, r_size;  // halo: numbers before the base features that a roll brings in
+  idx halo;  // nu, rounded up to whole vectors: copies of the last base features, which a roll brings before the first
+  idx r_size;
   idx narrow;  // d_value rounded up to whole vectors
   idx most;  // how many positions a call may read
   idx wide;  // fold: length of a row of d_value numbers and z

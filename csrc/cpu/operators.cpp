@@ -13,6 +13,7 @@
 namespace fwp {
 namespace {
 
+// `number` is any number of the call's type, and serves for its type only.
 struct CpuRules {
   template <class Describe>
   static void forward(const Problem& p, const Tensor& q, const Tensor& v, const Describe& describe) {

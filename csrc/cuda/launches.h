@@ -60,12 +60,12 @@ struct Launches {
   void forward() {
     const int values = first_slice(call), end = walk_slices_of(call);
     then(run_rows, Stage::rows);
-    if (z_comes_last(call)) then(run_forward, Stage::walk, 0, values);  // rates depend on z
+    if (rates_depend_on_z(call)) then(run_forward, Stage::walk, 0, values);
     if (corrects(call.rule)) then(run_forward, Stage::keys);
-    then(run_forward, Stage::walk, z_comes_last(call) ? values : 0, end).then(run_forward, Stage::outputs);
+    then(run_forward, Stage::walk, rates_depend_on_z(call) ? values : 0, end).then(run_forward, Stage::outputs);
   }
   void backward() {
-    const int first = z_comes_last(call) ? first_slice(call) : 0;
+    const int first = rates_depend_on_z(call) ? first_slice(call) : 0;
     forward();
     then(run_backward, Stage::walk_back, first, walk_slices_of(call));
     then(run_backward, Stage::chunks_back, first, slices_of(call));

@@ -21,7 +21,7 @@ constexpr int64_t cached_bytes = 64 << 20, large_bytes = 1 << 30, most_bytes = i
 // Returns true if one launch can serve the call: a rule and a map that the kernels know, no states, few tokens, numbers
 // of 2 bytes or float features that are given, rows of multiples of 16 bytes, and little shared memory.
 bool short_serves(const Call& c) {
-  constexpr int most_bytes = 99 * 1024;
+  constexpr int most_shared_bytes = 99 * 1024;
   const int most = c.backward ? most_backward_tokens : most_forward_tokens;
   const bool states = c.initial_W || c.W || c.grad_W;
   const bool results =
@@ -33,7 +33,7 @@ bool short_serves(const Call& c) {
   const bool scales = c.map == Map::dpfp || monotonic(c.map);
   return known && scales && !states && std::min(c.targets, c.sources) > 0 && std::max(c.targets, c.sources) <= most &&
          (c.x_type != Type::float32 || c.map == Map::identity) && c.q.aligned && c.k.aligned && c.v.aligned &&
-         results && bytes_of_short(c) <= most_bytes;
+         results && bytes_of_short(c) <= most_shared_bytes;
 }
 
 struct CudaRules {

@@ -34,7 +34,7 @@ struct Backward : Forward {
     return own(c.grad_decay, int64_t(chunks_of(c)) * decay_floats) + int64_t(i) * decay_floats;
   }
   // sums += the inner products of each of the warp's rows with the same row of a tile.
-  FWP_DEVICE void meet_rows(float (&sums)[2], Strip<8>& x, const Tile& with, int columns) const {
+  FWP_DEVICE void add_row_products(float (&sums)[2], Strip<8>& x, const Tile& with, int columns) const {
     row_sums(sums, x, columns, [&](int r, int j, float a, float b) {
       const uint32_t y = word(with.at + r * tile_ld + j);
       return with.powers[r / 16 * powers_ld + j / 16] * (a * first_half(y) + b * second_half(y));
@@ -120,7 +120,7 @@ struct Backward : Forward {
     sync_block();
   }
   FWP_DEVICE void change_state_gradient(const Slice& x, int i) const {
-    const bool norms = x.is_z && z_comes_last(c), rows = corrected(x) || norms;
+    const bool norms = x.is_z && rates_depend_on_z(c), rows = corrected(x) || norms;
     const float by = has_gradient(i + 1) ? left(last_token) : 0.f;
     const Range readers = this->readers(i);
     const int first = rows || readers.first >= readers.end ? readers.first - 1 : readers.first;
@@ -194,11 +194,11 @@ struct Backward : Forward {
     set_zero(x_q_gradient(n), rows * inputs_of(c));
     Strip<8> e;
     clear(e);
-    meet(e, read_gradient(n), rows, written(i), columns, columns_of(c));
+    add_gram(e, read_gradient(n), rows, written(i), columns, columns_of(c));
     if (decays(c.rule)) {
       Strip<8> p;
       clear(p);
-      meet_features(p, x_q(n), rows, x_k(i), columns);
+      add_gram_of_features(p, x_q(n), rows, x_k(i), columns);
       note_pairs(p, e, i, rows, columns);
     }
     weigh(e, columns);
@@ -223,11 +223,11 @@ struct Backward : Forward {
         const int end_column = m == 1 && end < slices_of(c) ? first_value(c) : columns_of(c);
         const Matrix of_tokens = m == 0 ? rows_gradient(i) : m == 1 ? written(i) : read_gradient(n);
         const Matrix of_features = m == 1 ? state_gradient(i + 1) : state(i);
-        meet(y, of_tokens.from(0, column), m == 2 ? rows : columns, of_features.from(chunk * f, column), width(f),
-             end_column - column);
+        add_gram(y, of_tokens.from(0, column), m == 2 ? rows : columns, of_features.from(chunk * f, column), width(f),
+                 end_column - column);
         if (m == 2) continue;
         float sums[2] = {};
-        if (owns(columns) && (m == 0 || decays(c.rule))) meet_rows(sums, y, k, width(f));
+        if (owns(columns) && (m == 0 || decays(c.rule))) add_row_products(sums, y, k, width(f));
         FWP_UNROLL (int r = 0; r < 2; ++r) {
           const int token = row + g + 8 * r;
           const float by = m == 0 ? -s.rate[token] * left(token) : decay(last_token, token);
@@ -240,7 +240,7 @@ struct Backward : Forward {
       arrived();
       if (read && owns(rows)) {
         if (old && decays(c.rule)) {
-          meet_rows(lefts, y, s.x, width(f));
+          add_row_products(lefts, y, s.x, width(f));
           each(y, width(f), [&](int t, int, float& a, float& b) {
             a *= left(reader(t));
             b *= left(reader(t));
@@ -321,11 +321,11 @@ struct Backward : Forward {
     const bool with_z = c.normalize_output && has_state(i);
     Strip<8> a, dL;
     float old[2];
-    meet_keys(a, old, i);
+    gram_of_keys(a, old, i);
     clear(dL);
     FWP_ROLLED (int n = first_slice(c); n < slices_of(c); ++n) {
       const Slice x = slice(n);
-      meet(dL, rows_gradient(i).from(0, x.first), rows, written(i).from(0, x.first), rows, x.columns);
+      add_gram(dL, rows_gradient(i).from(0, x.first), rows, written(i).from(0, x.first), rows, x.columns);
     }
     float rates[2] = {}, norms[2] = {};
     FWP_UNROLL (int n = 0; n < 8; ++n)

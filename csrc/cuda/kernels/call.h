@@ -67,11 +67,13 @@ struct Call {
   Halves states;  // (chunks, features, columns): W and z before each chunk
   float* carried;  // (features, columns): the present state of a walk, or its gradient
   float *rates, *norms;  // (length): factors of old values, and the inverses of their denominators
-  // Backward: the gradients of numerators and denominators; dR or, if the rule does not correct, dU; those of states
-  // after each chunk; ..
-  Halves grad_read, grad_rows, grad_states;
-  float *grad_written, *grad_x_q, *grad_x_k;  // .. dU before walk_back, those of the inputs of features; ..
-  float *grad_norms, *grad_decay;  // .. those of the keys' denominators, and of decays (chunks, 64, 65)
+  // In the backward pass, gradients:
+  Halves grad_read;  // of numerators and denominators
+  Halves grad_rows;  // dR or, if the rule does not correct, dU
+  Halves grad_states;  // of the states after each chunk
+  float* grad_written;  // dU before walk_back
+  float *grad_x_q, *grad_x_k;  // of the inputs of features
+  float *grad_norms, *grad_decay;  // of the keys' denominators; of decays (chunks, 64, 65)
 };
 
 constexpr int chunks_of(const Call& c) { return c.sources > 0 ? (c.sources + chunk - 1) / chunk : 1; }
@@ -110,8 +112,9 @@ constexpr int block_rows(const Call& c) {
   const bool states = c.initial_W || c.W || c.grad_W || decays(c.rule);
   return !states && key_rows(c) <= 32 && query_rows(c) <= 32 ? 32 : chunk;
 }
-// Whether the gradient of z depends on that of keys, see backward.cuh.
-constexpr bool z_comes_last(const Call& c) { return corrects(c.rule) && c.normalize_output; }
+// Returns true if the rates of keys depend on z. The walk of z then comes before `keys`, and in the backward pass, the
+// gradient of z is complete only after that of keys (backward.cuh).
+constexpr bool rates_depend_on_z(const Call& c) { return corrects(c.rule) && c.normalize_output; }
 
 // The steps of a forward and of a backward pass, in the sources of instances/. `stream` is a cudaStream_t. They return
 // null or an error message.

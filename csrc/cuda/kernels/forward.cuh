@@ -26,7 +26,7 @@ struct Forward : Tokens {
     const int rows = keys(i);
     Strip<8> a;
     float old[2];
-    meet_keys(a, old, i);
+    gram_of_keys(a, old, i);
     each(a, rows, [&](int t, int j, float& x, float& y) {
       x = j < t ? x * decay(t, j) : 0.f;
       y = j + 1 < t ? y * decay(t, j + 1) : 0.f;
@@ -194,7 +194,7 @@ struct Forward : Tokens {
   // ---- outputs ----
 
   // The chunk of keys whose products with a chunk of queries are computed.
-  FWP_DEVICE int met(int queries) const { return c.causal ? queries : chunks_of(c) - 1; }
+  FWP_DEVICE int key_chunk_of(int queries) const { return c.causal ? queries : chunks_of(c) - 1; }
   FWP_DEVICE float weight(int query, int key) const {
     return c.causal && key > query ? 0.f : decay(reader(query), key);
   }
@@ -208,7 +208,7 @@ struct Forward : Tokens {
   // With `back`, for the backward pass: stores the gradients of numerators and denominators in grad_read instead of O,
   // and adds what they contribute to the gradient of U.
   FWP_DEVICE void outputs(int i, bool back) const {
-    const int rows = queries(i), k = met(i), columns = keys(k);
+    const int rows = queries(i), k = key_chunk_of(i), columns = keys(k);
     load_chunk(k);
     const bool reads = !back || c.normalize_output;
     float norm[2] = {1, 1}, products[2] = {};

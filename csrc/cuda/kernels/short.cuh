@@ -94,7 +94,7 @@ template <int ROWS, bool CORRECTS, bool DECAYS, bool DPFP> struct Short : Slabs<
   FWP_DEVICE int last_tile() const { return c.causal ? warp : tiles - 1; }
 
   // Computes the warp's rows of Q K^T and, below the diagonal, of K K^T, and the row sums of features, over all slabs.
-  FWP_DEVICE void meet(Square& p, Square& a, float (&sum_q)[4], float (&sum_k)[4]) const {
+  FWP_DEVICE void add_grams(Square& p, Square& a, float (&sum_q)[4], float (&sum_k)[4]) const {
     constexpr uint32_t one = 0x3c003c00u;
     const int last = kept(last_tile()), slabs = this->slabs();
     const bool sums = c.normalize_features;

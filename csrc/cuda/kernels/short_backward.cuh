@@ -90,7 +90,7 @@ template <int ROWS, bool CORRECTS, bool DECAYS, bool DPFP> struct ShortBackward 
   // denominators; and T.
   FWP_DEVICE void pair_products(Pairs& x) const {
     float sum_q[4] = {}, sum_k[4] = {};
-    this->meet(x.P, x.A, sum_q, sum_k);
+    this->add_grams(x.P, x.A, sum_q, sum_k);
     float of_query[2], of_key[2];
     FWP_UNROLL (int r = 0; r < 2; ++r) {
       const int own = row + g + 8 * r;
@@ -179,7 +179,7 @@ template <int ROWS, bool CORRECTS, bool DECAYS, bool DPFP> struct ShortBackward 
       FWP_ROLLED (int k = 0; k < chunk; k += 16) {
         uint32_t A[4];
         load_matrices(A, grad + (row * tile_ld + this->in_tile) + k);
-        meet_row(x.dP, A, v, k, last);
+        add_gram_slice(x.dP, A, v, k, last);
       }
       clear(u);
       this->add_transposed(u, e, tile_ld, begin, tiles, grad);
@@ -193,7 +193,7 @@ template <int ROWS, bool CORRECTS, bool DECAYS, bool DPFP> struct ShortBackward 
         FWP_UNROLL (int k = 0; k < 4; ++k) {
           uint32_t A[4];
           pack_operand(A, u[2 * k], u[2 * k + 1]);
-          meet_row(x.dL, A, v, 16 * k, warp);
+          add_gram_slice(x.dL, A, v, 16 * k, warp);
         }
         FWP_UNROLL (int r = 0; r < 2; ++r) {
           x.gain[r] += back * products(u, r, first);
@@ -209,7 +209,7 @@ template <int ROWS, bool CORRECTS, bool DECAYS, bool DPFP> struct ShortBackward 
     });
   }
   // strip += A B^T over the 16 columns from k on, for the tiles of B up to `last`
-  FWP_DEVICE void meet_row(Square& strip, const uint32_t (&A)[4], const uint16_t* b, int k, int last) const {
+  FWP_DEVICE void add_gram_slice(Square& strip, const uint32_t (&A)[4], const uint16_t* b, int k, int last) const {
     FWP_UNROLL (int n = 0; n < tiles; ++n) {
       if (n > last) continue;
       uint32_t B[4];

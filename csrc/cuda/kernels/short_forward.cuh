@@ -31,6 +31,7 @@ template <int ROWS, bool CORRECTS, bool DECAYS, bool DPFP> struct ShortForward :
 
   FWP_DEVICE void start_values(int first) const { this->start_rows(v, tile_ld, c.v, true, first, c.d_value); }
 
+  // start_inputs, scale_inputs and start_rows are in maps.cuh; other functions that are not here, in short.cuh.
   FWP_DEVICE void run() const {
     this->start_inputs();
     this->load_gates();
@@ -64,7 +65,7 @@ template <int ROWS, bool CORRECTS, bool DECAYS, bool DPFP> struct ShortForward :
     clear(p);
     if constexpr (CORRECTS) clear(a);
     float sum_q[4] = {}, sum_k[4] = {};
-    this->meet(p, a, sum_q, sum_k);
+    this->add_grams(p, a, sum_q, sum_k);
     float of_query[2], of_key[2];
     FWP_UNROLL (int r = 0; r < 2; ++r) {
       const int token = row + g + 8 * r;
@@ -90,7 +91,7 @@ template <int ROWS, bool CORRECTS, bool DECAYS, bool DPFP> struct ShortForward :
       });
       if (!c.causal) this->each_last_decay([&](int n, int i, float d) { p[n][i] *= d; });
     }
-    float largest[2] = {}, of_rows[2] = {}, of_keys[2] = {};  // .. and sums of rows
+    float largest[2] = {}, of_rows[2] = {}, of_keys[2] = {};  // of rows of P: the largest number, the sum; sums of A
     FWP_UNROLL (int n = 0; n < 2 * tiles; ++n)
       FWP_UNROLL (int i = 0; i < 4; ++i) {
         largest[i / 2] = larger(largest[i / 2], absolute(p[n][i]));

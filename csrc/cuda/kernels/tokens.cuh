@@ -251,7 +251,7 @@ struct Tokens : Head, Products {
   // sum += A B^T over `inner` columns. The rows of A and B are tokens; start_a(to, n) and start_b(to, n) start to copy
   // 64 columns. Leaves shared memory free.
   template <class A, class B>
-  FWP_DEVICE void meet(Strip<8>& sum, int rows, int columns, int inner, A start_a, B start_b) const {
+  FWP_DEVICE void add_gram(Strip<8>& sum, int rows, int columns, int inner, A start_a, B start_b) const {
     Units<8> units;
     begin<8>(units);
     each_staged((inner + chunk - 1) / chunk, [&](int n) { start_a(turn(s.x, n), n), start_b(turn(s.y, n), n); },
@@ -261,21 +261,21 @@ struct Tokens : Head, Products {
                 });
     end<8>(sum, units, columns);
   }
-  FWP_DEVICE void meet(Strip<8>& sum, const Matrix& a, int rows, const Matrix& b, int columns, int inner) const {
-    meet(
+  FWP_DEVICE void add_gram(Strip<8>& sum, const Matrix& a, int rows, const Matrix& b, int columns, int inner) const {
+    add_gram(
         sum, rows, columns, inner,
         [&](const Tile& to, int n) { stage(to, a.from(0, chunk * n), rows, part(inner, n)); },
         [&](const Tile& to, int n) { stage(to, b.from(0, chunk * n), columns, part(inner, n)); });
   }
   // sum += phi(q) phi(k)^T
-  FWP_DEVICE void meet_features(Strip<8>& sum, const Matrix& q, int rows, const Matrix& k, int columns) const {
-    meet(
+  FWP_DEVICE void add_gram_of_features(Strip<8>& sum, const Matrix& q, int rows, const Matrix& k, int columns) const {
+    add_gram(
         sum, rows, columns, features_of(c), [&](const Tile& to, int f) { stage_features(to, q, rows, f); },
         [&](const Tile& to, int f) { stage_features(to, k, columns, f); });
   }
   // Computes the warp's rows of K K^T of a chunk, and their products z.k with the z before the chunk, if there is one.
   // Leaves shared memory free.
-  FWP_DEVICE void meet_keys(Strip<8>& a, float (&found)[2], int i) const {
+  FWP_DEVICE void gram_of_keys(Strip<8>& a, float (&found)[2], int i) const {
     const int rows = keys(i);
     const bool with_z = c.normalize_output && has_state(i);
     Strip<2> kz;
