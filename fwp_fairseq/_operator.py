@@ -38,7 +38,8 @@ class InPyTorch:
 class Operator:
     """A function with its backends in order of preference; ``auto`` chooses the first that can serve a call.
 
-    If a function cannot compute several positions as matrix products, ``chunked`` means ``reference``, the loop.
+    Functions that process positions one after another have no backend ``chunked``; this name then chooses
+    ``reference``, a loop over positions.
     """
 
     def __init__(self, what: str, **backends: Any):

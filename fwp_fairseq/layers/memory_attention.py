@@ -10,6 +10,7 @@ from torch import Tensor
 
 from ..feature_maps import FeatureMap
 from ..memories import Features, Memory, Sizes, State
+from ..ops.call import CORRECTING, DECAYING
 from ..ops.state import checked, zeros
 from ..options import SiteOptions
 from .head_norm import HeadNorm
@@ -87,7 +88,8 @@ class MemoryAttention(Projections):
         """Computes keys and values, (B, S, H, d_key), and a dict with the gates, (B, S, H), and parts of a fast net."""
         k = self._normalised(self.project("k", source, pads, history))
         v = self.project("v", source, pads, history)
-        if self.output_norm is not None and self.options.update_rule == "sum" and v.dtype == torch.float16:
+        only_sums = self.options.update_rule not in CORRECTING + DECAYING
+        if self.output_norm is not None and only_sums and v.dtype == torch.float16:
             v = v.float()  # outputs have the dtype of v, and grow with the text until the norm divides them
         return k, v, {name: self.swap_layout(part) for name, part in self.memory("parts", source).items()}
 

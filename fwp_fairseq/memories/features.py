@@ -11,12 +11,17 @@ from ..option import Options
 class Features(nn.Module):
     """Applies the feature maps of a site, each in two steps: phi(x) = kernel_map(project(x)) (:class:`.FeatureMap`).
 
-    :meth:`queries` and :meth:`keys` compute the first step; operators, which receive :attr:`kernel_map`, compute the
-    second step on the fly. In three cases, the first step computes the features completely, and :attr:`kernel_map` is
-    the identity: features of length 1 (the normaliser ``l2``), maps that the kernels lack, and ``explicit``. (In two
-    more cases, the operator itself computes features before it calls its kernel: on CUDA, if a feature depends on a
-    whole row, and with a tiny eps; see :mod:`..ops.native` and :mod:`..ops.fast_weights`.) Storing the features takes
-    d_dot numbers per position, and twice as many in training.
+    :meth:`queries` and :meth:`keys` compute as much of phi as operators do not compute themselves. Usually this is the
+    first step, and operators, which receive :attr:`kernel_map`, compute the second step without storing its results. In
+    three cases it is both steps, and :attr:`kernel_map` is the identity:
+
+    - features of length 1 (the normaliser ``l2``),
+    - maps that the kernels lack,
+    - ``explicit``.
+
+    The features are then stored, which takes d_dot numbers per position, and twice as many in training. (Operators also
+    store features before they call their kernel on CUDA, if a feature depends on a whole row, and if eps is tiny; see
+    :mod:`..ops.native` and :mod:`..ops.fast_weights`.)
 
     Parameters: those of ``feature_map``, and of ``query_map`` if queries have a separate map.
 

@@ -126,7 +126,10 @@ class FwpEncoder(TransformerEncoderBase):
     beam = 1
 
     def set_num_updates(self, num_updates: int) -> None:
-        """Does nothing, because the model also calls every module, and directions would be drawn twice."""
+        """Does nothing: fairseq calls every module's method by itself.
+
+        The inherited method would call those of all layers once more, and random directions would be drawn twice.
+        """
 
     def build_encoder_layer(self, cfg):
         return _wrap(FwpEncoderLayer(cfg, return_fc=self.return_fc), cfg)
@@ -176,7 +179,7 @@ class FwpDecoder(TransformerDecoderBase):
 
     def __init__(self, cfg, *args, **kwargs):
         super().__init__(cfg, *args, **kwargs)
-        self._writes_source = self.cross_self_attention  # its self-attention reads the source too, beside the target
+        self._self_attends_to_source = self.cross_self_attention
 
     def build_decoder_layer(self, cfg, no_encoder_attn=False):
         return _wrap(self.layer_class(cfg, no_encoder_attn), cfg)
@@ -191,13 +194,14 @@ class FwpDecoder(TransformerDecoderBase):
     ):
         """Decodes from an encoder's output that contains each source once, without waiting for the device."""
         if encoder_out is not None and (rows := encoder_out.get("rows")):
-            if incremental_state is None or self._writes_source:
+            if incremental_state is None or self._self_attends_to_source:
                 encoder_out = _of_each_row(encoder_out, rows[0].flatten())
             else:
                 states.set_source_rows(incremental_state, rows[0])
-        # If this is set, fairseq always masks padding; otherwise it reads from the device whether there is any.
+        # fairseq's method reads this attribute for one thing more: if it is true, padding is masked in any case, and
+        # otherwise only after asking the device whether there is any. In a step, it is set for this alone.
         in_step = incremental_state is not None
-        self.cross_self_attention = self._writes_source or (in_step and not may_be_read(prev_output_tokens))
+        self.cross_self_attention = self._self_attends_to_source or (in_step and not may_be_read(prev_output_tokens))
         return super().extract_features(prev_output_tokens, encoder_out, incremental_state, *args, **kwargs)
 
     def buffered_future_mask(self, tensor: Tensor) -> Tensor | None:

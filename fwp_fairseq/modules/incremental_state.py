@@ -52,7 +52,7 @@ def set_source_rows(incremental_state: dict, rows: Tensor) -> None:
         rows: (R / beam, beam), int64. Row i * beam + j reads source ``rows[i, j]``. All entries of ``rows[i]`` are
             equal. Beam search must keep the hypotheses of a source adjacent.
     """
-    incremental_state[_ROWS] = {_ROWS: rows}
+    incremental_state[_ROWS] = {_ROWS: rows}  # as in fairseq, each entry of the state is a dict
 
 
 def source_rows(incremental_state: dict | None) -> Tensor | None:

@@ -13,7 +13,7 @@ from .renamed import row_name
 class Row:
     """One model.
 
-    - `kinds`: the kind of attention of each site.
+    - `kinds`: the attention of each site, as flags write it: `KIND,OPTION=VALUE`.
     - `more`: other flags of fairseq-train.
     - `recorded`: the fields of its records beside its name.
     """

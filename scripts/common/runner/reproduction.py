@@ -119,7 +119,7 @@ def _carry_out(
         folder = Folder(run.path, experiment.steps, lambda text: say(f"{run.name}: {text}"), check)
         variables = environment(len(devices)) | experiment.variables(where)
         configuration = experiment.configuration(run, where)
-        _record(experiment, Work(run, folder, configuration, variables, command), where, files)
+        _carry_out_one(experiment, Work(run, folder, configuration, variables, command), where, files)
 
     failures = carry_out(runs, devices, do, say, stop)
     for name, error in failures.items():
@@ -130,7 +130,7 @@ def _carry_out(
     return 1 if failures else 0
 
 
-def _record(experiment: Experiment, work: Work, devices, files: tuple[Path, ...]) -> None:
+def _carry_out_one(experiment: Experiment, work: Work, devices, files: tuple[Path, ...]) -> None:
     """Carries out one run. Raises RecipeError if a tool fails or another process works on the same run."""
     with work.folder.locked():
         work.folder.claim(work.configuration)

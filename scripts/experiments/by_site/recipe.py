@@ -56,6 +56,7 @@ PRESETS = {preset.name: preset for preset in (SITES, DE_EN, REHEARSAL, SMOKE)}
 
 
 class BySite(Translation):
+    # The file of bleu_vs_d_dot, too; the field `table` tells the records apart.
     name, file, presets = "by_site", "bleu_vs_d_dot.jsonl", PRESETS
     description = """\
 BLEU by site: trains, decodes, scores and records models with one kind of attention in the encoder, one in the decoder
