@@ -80,7 +80,8 @@ class ShortConvolution(nn.Conv1d):
             return x
         if self.causal and x.shape[1] == self.kernel_size[0]:  # one position, for which a convolution takes longer
             dtype = state_type(x.dtype)
-            return (x.to(dtype) * self.weight[:, 0].T.to(dtype)).sum(1, keepdim=True).to(x.dtype)
+            weight = self.weight[:, 0].T.contiguous()  # products with a transposed matrix take longer
+            return (x.to(dtype) * weight.to(dtype)).sum(1, keepdim=True).to(x.dtype)
         if x.device.type != "cpu":
             return super().forward(x.transpose(1, 2)).transpose(1, 2)
         # As an image of one row, x already has its channels last, so conv2d copies nothing; conv1d would.
