@@ -52,6 +52,7 @@ class Favor(RandomFeatures):
     widths = "2m, naturally m = d_key ln d_key"
     non_negative = True
     kernel = "favor"
+    of_whole_rows = True
 
     def __init__(self, d_key: int, m: int):
         super().__init__(d_key, m)

@@ -34,9 +34,12 @@ class FeatureMap(nn.Module):
             features, and does so if features are wider and never negative.
         non_negative: True if no feature is below 0, as normalisers require.
         kernel: the name of the map in the compiled operators; None if they do not implement it.
+        of_whole_rows: True for a map with a kernel whose features depend on all numbers of a row. On CUDA, PyTorch
+            computes these features before the kernels of the rules; those of decoding compute them themselves, because
+            starting another kernel would take longer.
 
-    The last three apply to the class that declares them. A subclass that defines anything does not inherit them,
-    because it may compute something else; it has to declare them again.
+    ``homogeneity``, ``non_negative`` and ``kernel`` apply to the class that declares them. A subclass that defines
+    anything does not inherit them, because it may compute something else; it has to declare them again.
     """
 
     name: str
@@ -48,6 +51,7 @@ class FeatureMap(nn.Module):
     homogeneity: int | None = None
     non_negative: bool = False
     kernel: str | None = None
+    of_whole_rows: bool = False
 
     def __init_subclass__(cls, **options: Any):
         super().__init_subclass__(**options)

@@ -21,6 +21,7 @@ class SoftmaxPair(FeatureMap):
     name = "softmax_pair"
     non_negative = True
     kernel = "softmax_pair"
+    of_whole_rows = True
 
     def __init__(self, d_key: int):
         super().__init__(d_key, 2 * d_key)

@@ -121,10 +121,6 @@ def _differentiate(ctx, grad_out, grad_W, grad_z):
     return *gradients, *(None for _ in options)
 
 
-# Maps whose features depend on all numbers of a row. On CUDA, PyTorch computes them before the kernels of the operator.
-# The kernels of decoding compute them themselves, because starting another kernel would take longer.
-_OF_WHOLE_ROWS = ("favor", "softmax_pair")
-
 # The CUDA kernels multiply operands with 11 significant bits, which is enough for half precision but not for float32.
 KERNEL = Kernel(
     "fast_weights", _fake, _fake_backward, _save, _differentiate, types=FLOATING,
@@ -157,7 +153,7 @@ def run(call: Call) -> tuple[Tensor, FastWeights | None]:
     """Computes the operator; see :mod:`.fast_weights` for shapes and :class:`.call.Call` for the inputs."""
     dtype = x_type = v_type = call.dtype
     if call.v.device.type == "cuda":
-        if kernel_of(call.feature_map) in _OF_WHOLE_ROWS:
+        if getattr(call.feature_map, "of_whole_rows", False):
             call = _with_features(call)
         v_type = call.v.dtype
         if call.q.dtype == call.k.dtype and call.q.dtype in UP_TO_SINGLE:
