@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, make_dataclass
 
 from .feature_maps import FEATURE_MAPS
 from .memories import MEMORIES, Matrix, Memory, every_option
+from .ops.call import CORRECTING
 from .option import BETA_RANGES, NORMALIZERS, SITES, TRANSLATION_SITES, USUAL_NORMALIZERS, Option, Options, hyphens
 
 __all__ = ["BETA_RANGES", "MAPS", "NORMALIZERS", "OPTIONS", "SITES", "TRANSLATION_SITES", "Option", "SiteOptions"]
@@ -70,7 +71,8 @@ OPTIONS: dict[str, Option] = {option.name: option for option in (
             "0-1": "a write with 1 replaces the old value of its key by the new one",
             "0-2": "above 1, the rest of the old value changes its sign (negative eigenvalues)",
         },
-        "the range of the write strength beta of the rules delta and gated_delta; 0-2 is meant for the normaliser l2",
+        f"the range of the write strength beta of the rules {' and '.join(CORRECTING)}; "
+        "0-2 is meant for the normaliser l2",
     ),
     *every_option(),
     Option(

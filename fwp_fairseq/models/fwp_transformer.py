@@ -14,6 +14,7 @@ from fairseq.modules.transformer_layer import TransformerDecoderLayerBase, Trans
 from torch import Tensor, nn
 
 from ..config import check_flags
+from ..kinds import Attention
 from ..modules import FastWeightSiteAttention
 from ..modules import incremental_state as states
 from ..modules.cudnn_attention import without_cudnn_attention
@@ -97,11 +98,8 @@ class FwpDecoderLayer(TransformerDecoderLayerBase):
             return super().build_self_attention(embed_dim, cfg, add_bias_kv, add_zero_attn)
         if cfg.cross_self_attention:
             raise ValueError(
-                f"--cross-self-attention contradicts feature map {attention.options.feature_map} at the decoder site: "
-                "add --fwp-decoder softmax or drop it"
-                if isinstance(attention, FastWeightSiteAttention)
-                else "--cross-self-attention contradicts positions and convolutions of the decoder's self-attention: "
-                "drop the options positions and conv-size of --fwp-decoder, or drop it"
+                f"--cross-self-attention contradicts the decoder's attention, {Attention.of(attention.options)}: "
+                "expected --fwp-decoder softmax, or drop it"
             )
         return attention
 

@@ -49,7 +49,7 @@ class SoftmaxSelfAttention(FairseqAttention, Projections):
 
     def attend(self, call: AttentionCall) -> tuple[Tensor, Tensor | None]:
         if call.before_softmax:
-            raise NotImplementedError("before_softmax: self-attention with rotary positions or convolutions has none")
+            raise NotImplementedError("before_softmax: this self-attention returns no scores")
         query, incremental_state = call.query, call.incremental_state
         saved, length = states.load(self, incremental_state), len(query)
         before = saved["k"].shape[2] if saved else 0
