@@ -23,6 +23,7 @@ systems just below them; such samples count too.
 """
 
 import argparse
+import os
 import re
 import signal
 import sys
@@ -141,11 +142,15 @@ def run(args) -> int:
         print(message, file=sys.stderr)
     systems = {}
     for path in args.hypotheses:
+        if any(os.path.samefile(path, other) for other in systems):  # under another name perhaps
+            continue
         systems[path] = [line.rstrip() for line in translations(path, args.remove_bpe, args.lines)]
         if len(systems[path]) != len(references) or not references:
             raise CommandError(f"{path} has {len(systems[path])} translations, {args.references} {len(references)}")
         if other := about_other_references(path, references):
             print(other, file=sys.stderr)
+        if os.path.samefile(path, args.references):
+            print(f"{path} is the file of --references, which is scored against itself", file=sys.stderr)
     if (len(systems) > 1) != (args.paired_bs or args.paired_ar):
         raise UsageError("--paired-bs or --paired-ar compares --hypotheses of two or more different files")
     if len(systems) > 1:

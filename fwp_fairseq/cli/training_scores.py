@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from .errors import CommandError
 from .training_logs import lines_of
-from .translations import about_other_references, translations
+from .translations import about_missing, about_other_references, translations
 
 _SOURCE = re.compile(r"S-(\d+)\t(.*)")
 _SHARES = 5  # of the sentences, by length
@@ -27,11 +27,16 @@ def scored(paths: list[Path], test: TestSet | None) -> dict:
     """Returns score and speed of the newest translations that have a score, or that translate the test set."""
     newest: dict = {}
     for path in sorted(paths, key=lambda path: path.stat().st_mtime):
-        speed = None
+        speed, numbers = None, set()
         for line in lines_of(path):
             if match := _TRANSLATED.search(line):
                 speed = float(match[1])
+            elif match := _SOURCE.match(line):
+                numbers.add(int(match[1]))
             elif (match := _SCORE.match(line)) and test is None:
+                if message := about_missing(numbers, path):
+                    print(f"{message}; not scored", file=sys.stderr)
+                    continue
                 newest = {"bleu": float(match[2]), "scorer": _SCORERS[match[1]], "sentences_per_second": speed}
         if test is not None and (score := _score(path, test)):
             newest = score | {"sentences_per_second": speed}

@@ -38,13 +38,20 @@ def generated(found_lines: list[str], path: str, kind: str | None) -> list[str]:
     texts = kinds[kind] if kind else kinds["D"] or kinds["H"]
     if kind and not texts:
         raise CommandError(f"--lines {kind}: {path} has no {kind}- lines of fairseq-generate")
-    missing = sorted(set(range(max(texts, default=-1) + 1)) - texts.keys())
-    if missing:  # fairseq leaves out a last batch that does not fill its default multiple of 8
-        raise CommandError(
-            f"{path}: {len(missing)} of {max(texts) + 1} translations are missing, the first is {missing[0]}; "
-            "decode with --required-batch-size-multiple 1"
-        )
+    if message := about_missing(set(texts), path):
+        raise CommandError(message)
     return [texts[number] for number in range(len(texts))]
+
+
+def about_missing(numbers: set[int], path: object) -> str:
+    """Returns a message if numbers of sentences are left out below the largest one, else an empty one."""
+    missing = sorted(set(range(max(numbers, default=-1) + 1)) - numbers)
+    if not missing:  # fairseq leaves out a last batch that does not fill its default multiple of 8
+        return ""
+    return (
+        f"{path}: {len(missing)} of {max(numbers) + 1} translations are missing, the first is {missing[0]}; decode "
+        "with --required-batch-size-multiple 1, and join the outputs of a test set that was decoded in parts"
+    )
 
 
 def translations(path: str, remove_bpe: bool = False, kind: str | None = None) -> list[str]:

@@ -206,7 +206,7 @@ def test_subword_nmt(fwp, refused, files, tmp_path):
 @pytest.mark.parametrize(
     "text, named",
     [
-        (generated({"H": str}, order=(0, 1, 3)), "first is 2"),
+        (generated({"H": str}, order=(0, 1, 3)), "first is 2; decode with --required-batch-size-multiple 1, and join"),
         (generated({"H": str}, order=(0, 1, 2)), "3 translations"),
         (generated({"H": str}, order=(0, 1, 2, 3, 1)), "H-1 occurs twice"),
         ("\n".join(HYPOTHESES[:3]) + "\n", "3 translations"),
@@ -328,6 +328,7 @@ def test_calls_that_make_no_sense(refused, files, tmp_path):
     for flags, named in (
         ([files[1], "--paired-bs"], "two or more different files"),
         ([files[1], files[1], "--paired-bs"], "two or more different files"),
+        ([files[1], files[1].parent / "." / ".." / files[1].parent.name / "hyp.txt", "--paired-bs"], "different files"),
         ([files[1], other], "--paired-bs or --paired-ar"),
         ([files[1], other, "--paired-bs", "--paired-ar"], "--paired-bs and --paired-ar: expected one of them"),
         ([files[1], "--tokenize", "13b"], "invalid choice: '13b'"),
@@ -335,6 +336,13 @@ def test_calls_that_make_no_sense(refused, files, tmp_path):
         assert named in refused(2, *common, *flags)
     other.write_text("short\n")
     assert "other.txt has 1" in refused(1, *common, files[1], other, "--paired-bs")
+
+
+def test_references_scored_against_themselves_are_noticed(fwp, files, tmp_path):
+    (tmp_path / "link").symlink_to(files[0])
+    found = fwp("bleu", "--references", files[0], "--hypotheses", tmp_path / "link")
+    assert " = 100.00" in found.out and "link is the file of --references, which is scored against itself" in found.err
+    assert not fwp("bleu", "--references", files[0], "--hypotheses", files[1]).err
 
 
 def test_a_bootstrap_of_one_sentence_is_said_to_mean_nothing(fwp, tmp_path):

@@ -288,6 +288,17 @@ def test_translations_of_another_test_set_with_as_many_lines_are_noticed(fwp, sa
         assert found.status == 0 and ("translates another test set" in found.err) == other
 
 
+def test_the_score_of_a_part_of_the_test_set_is_not_that_of_the_training(fwp, save, tmp_path):
+    save("fwp_transformer_tiny").rename(tmp_path / "checkpoint_last.pt")
+    score = "Generate test with beam=4: BLEU4 = 12.34, 40.0/20.0\n"
+    for numbers, scored in ((range(4), True), ((1, 3), False)):
+        lines = "".join(f"S-{n}\tone\nH-{n}\t-1\teins\n" for n in numbers)
+        (tmp_path / "generate-test.txt").write_text(lines + score)
+        found = fwp("table", "--results", tmp_path, "--format", "csv")
+        assert next(csv.DictReader(io.StringIO(found.out)))["BLEU"] == ("12.34" if scored else "")
+        assert ("2 of 4 translations are missing, the first is 0" in found.err) != scored
+
+
 def test_calls_that_make_no_sense(refused, tmp_path):
     results = ("--results", tmp_path)
     assert "--axis goes with --plot" in refused(2, "table", *results, "--axis", "updates")
