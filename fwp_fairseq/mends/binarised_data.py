@@ -1,14 +1,17 @@
 """Checks binarised data when it is opened, and names the file that is missing, damaged or of another dictionary.
 
-fairseq notices most damage only when it reads the damaged sentence, and some of it never.
+fairseq notices most damage only when it reads the damaged sentence, and some of it never. A full disk that stops
+fairseq-preprocess is an error without the name of the file.
 """
 
 import os
 import struct
 
 import numpy as np
-from fairseq.data import indexed_dataset
+from fairseq.binarizer import FileBinarizer
+from fairseq.data import Dictionary, indexed_dataset
 
+from ..files import named
 from . import around
 
 _AGAIN = "binarise the data again (fairseq-preprocess)"
@@ -96,3 +99,15 @@ def check_and_make(make, path, impl, fix_lua_indexing=False, dictionary=None):
     if dictionary is not None and isinstance(dataset, indexed_dataset.MMapIndexedDataset):
         _check_numbers(path, dataset, dictionary)
     return dataset
+
+
+@around(Dictionary, "save")
+def save_named(save, self, file):
+    with named(getattr(file, "name", file)):
+        save(self, file)
+
+
+@around(FileBinarizer, "multiprocess_dataset")
+def binarise_named(binarise, input_file, dataset_impl, binarizer, output_prefix, *more, **keywords):
+    with named(output_prefix):
+        return binarise(input_file, dataset_impl, binarizer, output_prefix, *more, **keywords)

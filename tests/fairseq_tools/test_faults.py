@@ -263,7 +263,7 @@ def test_read_only_folders(tools, favor):
 
 def test_full_disk_while_binarising(tools):
     found = preprocess(tools, "bpe", "half", prelude=full_disk(20_000))
-    assert "File too large" in found.error
+    assert "File too large: 'half/train.en-de.en'" in found.error
     assert not (tools.folder / "half/train.en-de.en.idx").exists(), "fairseq takes no data without an index"
 
 

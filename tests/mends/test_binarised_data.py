@@ -5,6 +5,7 @@ import struct
 
 import pytest
 import torch
+from fairseq.binarizer import FileBinarizer, VocabularyDatasetBinarizer
 from fairseq.data import Dictionary, data_utils, indexed_dataset
 
 import fwp_fairseq.mends  # noqa: F401
@@ -36,6 +37,18 @@ def opened(data, dictionary, impl=None):
 def test_whole_data_is_opened(data, dictionary):
     assert [sentence.tolist() for sentence in opened(data, dictionary)] == [[4, 5, 2], [9, 2]]
     assert opened(data.with_name("nothing"), dictionary) is None
+
+
+@pytest.mark.parametrize("full", ["bin", "idx"])
+def test_a_full_disk_is_an_error_with_a_name(tmp_path, dictionary, full):
+    for name in ("dict.txt", f"train.{full}"):
+        (tmp_path / name).symlink_to("/dev/full")
+    (tmp_path / "text").write_text("a b c\n")
+    with pytest.raises(OSError, match=r"No space left on device: '.*dict.txt'"):
+        dictionary.save(str(tmp_path / "dict.txt"))
+    words = str(tmp_path / "text"), "mmap", VocabularyDatasetBinarizer(dictionary), str(tmp_path / "train")
+    with pytest.raises(OSError, match=r"No space left on device: '.*train'"):
+        FileBinarizer.multiprocess_dataset(*words, vocab_size=len(dictionary))
 
 
 def _replace(suffix, change):
